@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tombolo::{Archived, Ask, Backup, Backups, Db, Env, Keep, ReaderOptions, RestorePoint, Restored};
+use tombolo::{
+    Archived, Ask, Backup, Backups, Db, Env, ErrorKind, Keep, ReaderOptions, RestorePoint, Restored,
+};
 
 use crate::database::{DatabaseArguments, Done, WriterArguments};
 use crate::failure::{Failure, Result};
@@ -304,7 +306,13 @@ fn archive(arguments: &Archive, output: &Output) -> Result<()> {
     let reader = database.builder()?.open_reader(ReaderOptions::default()).wait()?;
     let look = |db: &Db| -> Result<Archived> { Ok(backups.archive(db).wait()?) };
     loop {
-        let archived = look(reader.db())?;
+        let archived = match look(reader.db()) {
+            Err(Failure::Engine(error)) if *follow && is_passing(error.kind()) => {
+                output.note(&format!("tried again: {error}"));
+                Archived::default()
+            }
+            archived => archived?,
+        };
         if let Some((from, to)) = archived.gap {
             output.note(&format!(
                 "changes between writes {from} and {to} were gone before they were archived: make a backup, \
@@ -335,4 +343,17 @@ fn archive(arguments: &Archive, output: &Output) -> Result<()> {
             return Ok(reader.close().wait()?);
         }
     }
+}
+
+/// Whether the next look may go well. What was put before is there.
+fn is_passing(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Retry
+            | ErrorKind::Busy
+            | ErrorKind::DeadlineExceeded
+            | ErrorKind::OutcomeUnknown
+            | ErrorKind::PinLost
+            | ErrorKind::OutOfSpace
+    )
 }

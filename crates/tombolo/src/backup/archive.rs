@@ -56,9 +56,11 @@ impl Backups {
         })
     }
 
-    pub(super) async fn verify_changes(&self, report: &mut BackupReport) -> Result<()> {
+    /// `backups`: up to where each goes that can be read.
+    pub(super) async fn verify_changes(&self, report: &mut BackupReport, backups: &[u64]) -> Result<()> {
         let mut reached = None::<u64>;
         for (after, last) in self.place.changes().await? {
+            reached = reached.or_else(|| backups.iter().copied().filter(|moment| *moment <= after).max());
             match self.place.read_changes(after, last).await {
                 Ok(found) => report.changes += found.changes.len() as u64,
                 Err(error) if is_damage(&error) => report.damage.push(error.to_string()),
@@ -83,6 +85,7 @@ async fn archive(place: &Place, db: &Db, database: u64) -> Result<Archived> {
     loop {
         let (after, mut bytes) = (changes.sequence(), 0);
         let mut found = Vec::new();
+        let mut ended = None;
         while bytes < AT_ONCE_BYTES {
             match changes.try_next_async().await {
                 Ok(Some(change)) => {
@@ -90,28 +93,34 @@ async fn archive(place: &Place, db: &Db, database: u64) -> Result<Archived> {
                     found.push((change.sequence, change.raw().to_vec()));
                 }
                 Ok(None) => break,
-                Err(error) if error.kind() == ErrorKind::NotFound && found.is_empty() => {
-                    // The archive has not come in time: it goes on with what there is.
-                    changes = begin(db).await?;
-                    if changes.sequence() <= after {
-                        return Err(error);
-                    }
-                    archived.gap = Some((archived.gap.map_or(after, |(from, _)| from), changes.sequence()));
+                Err(error) => {
+                    ended = Some(error);
                     break;
                 }
-                Err(error) => return Err(error),
             }
         }
-        archived.last = changes.sequence();
-        if found.is_empty() {
-            if archived.gap.is_some_and(|(_, to)| to == archived.last) && archived.last > after {
-                continue;
-            }
-            return Ok(archived);
+        let last = changes.sequence();
+        archived.last = last;
+        // What was found is put, whatever came then.
+        let is_empty = found.is_empty();
+        if !is_empty {
+            archived.changes += found.len() as u64;
+            archived.bytes += bytes as u64;
+            place.put_changes(&ArchivedChanges { database, after, changes: found }).await?;
         }
-        archived.changes += found.len() as u64;
-        archived.bytes += bytes as u64;
-        place.put_changes(&ArchivedChanges { database, after, changes: found }).await?;
+        match ended {
+            // The archive has not come in time: it goes on with what there is.
+            Some(error) if error.kind() == ErrorKind::NotFound => {
+                changes = begin(db).await?;
+                if changes.sequence() <= last {
+                    return Err(error);
+                }
+                archived.gap = Some((archived.gap.map_or(last, |(from, _)| from), changes.sequence()));
+            }
+            Some(error) => return Err(error),
+            None if is_empty => return Ok(archived),
+            None => {}
+        }
     }
 }
 

@@ -32,14 +32,15 @@ use tombolo_format::backup::{BackupRecord, BackupTable};
 use tombolo_format::cold::PROPERTY_COLD;
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Epoch, Error, ErrorKind, ObjectStore, Registry, Result, Uri};
+use tombolo_storage::{Epoch, Error, ErrorKind, ObjectName, ObjectStore, Registry, Result, Uri};
 
 use crate::checkpoint::{self, Checkpoints};
 use crate::db::{Builder, objects};
 use crate::engine::unix_ms;
+use crate::manifest::driver::io::RetryLimit;
 use crate::manifest::{self, Places};
 use crate::op::Op;
-use store::{Copied, Named, Place, copy};
+use store::{Copied, Named, Place, copy, hash};
 
 /// Tables copied at once.
 const COPIES_IN_FLIGHT_MAX: usize = 8;
@@ -98,7 +99,8 @@ pub struct BackupReport {
     pub changes: u64,
     /// All that is damaged or gone.
     pub damage: Vec<String>,
-    /// Numbers between which changes are not in the archive.
+    /// Numbers between which changes are not in the archive, from the newest backup on that was
+    /// made before it begins.
     pub gaps: Vec<(u64, u64)>,
 }
 
@@ -186,7 +188,8 @@ impl Backups {
 
     /// Makes a backup of the checkpoint that `source` names ([`Builder::at_checkpoint`]), of which
     /// it copies what no earlier backup has. Disturbs no writer. Reads what it copies once, and
-    /// asks for the length of the rest.
+    /// asks for the length of the rest. A table that lies there and belongs to no backup that can
+    /// be read is read on both sides, and copied anew if it is not the same.
     ///
     /// # Errors
     /// `Invalid` without a checkpoint's name, and for a place of another database; `NotFound` when
@@ -216,10 +219,8 @@ impl Backups {
         let places = Places::of(source, loaded.incarnation, &state)?;
         let made = self.put_backup(&places, &checkpoint::edits(&state), &header, database).await;
         let unlocked = lock.release().await;
-        let kept = match &made {
-            Err(_) => checkpoints.is_kept(header.id).await?,
-            Ok(_) => true,
-        };
+        // Where that cannot be asked either, the error of the copy is the one that matters.
+        let kept = made.is_ok() || checkpoints.is_kept(header.id).await.unwrap_or(true);
         let backup = made.map_err(|error| match kept {
             true => error,
             false => error.context(format!("checkpoint {checkpoint:?} was deleted while it was backed up")),
@@ -238,12 +239,15 @@ impl Backups {
         let mut number = 0;
         for listed in self.place.backup_numbers().await? {
             number = number.max(listed);
-            // One that cannot be read has nothing that could be relied on.
-            if let Ok(record) = self.place.backup(listed).await {
-                known.extend(record.tables.iter().map(|table| (table.name, *table)));
+            match self.place.backup(listed).await {
+                Ok(record) => known.extend(record.tables.iter().map(|table| (table.name, *table))),
+                // It has nothing that could be relied on.
+                Err(error) if is_worthless(&error) => {}
+                Err(error) => return Err(error),
             }
         }
         let lying: BTreeSet<TableName> = self.place.tables().await?.into_iter().collect();
+        let whole = self.whole(edits, &known, &lying).await?;
         let (mut named, mut tables, mut copies) = (Vec::new(), Vec::new(), Vec::new());
         for edit in edits {
             match edit {
@@ -252,7 +256,7 @@ impl Backups {
                     let properties = table.properties.without(PROPERTY_COLD);
                     let here = TableDescription { source: None, properties, ..table.clone() };
                     named.push(Edit::TableAdded(here));
-                    match known.get(&table.name).filter(|_| lying.contains(&table.name)) {
+                    match known.get(&table.name).filter(|_| whole.contains(&table.name)) {
                         Some(found) => tables.push(*found),
                         None => copies.push(table),
                     }
@@ -289,31 +293,78 @@ impl Backups {
         Ok(Backup::of(&record, Some(copied_bytes)))
     }
 
+    /// Of the tables that lie there and that an earlier backup has, those with all their bytes.
+    async fn whole(
+        &self,
+        edits: &[Edit],
+        known: &BTreeMap<TableName, BackupTable>,
+        lying: &BTreeSet<TableName>,
+    ) -> Result<BTreeSet<TableName>> {
+        let io = &self.place.io;
+        let asked = edits.iter().filter_map(|edit| match edit {
+            Edit::TableAdded(table) if lying.contains(&table.name) => known.get(&table.name),
+            _ => None,
+        });
+        let lengths = asked.map(|table| {
+            let length: BoxFuture<'_, Result<Option<TableName>>> = Box::pin(async move {
+                let object = store::table(table.name);
+                let ask = || io.store.length(io.request(), &object);
+                match io.retried(RetryLimit::Bounded, ask).await {
+                    Ok(length) => Ok((length == table.length).then_some(table.name)),
+                    Err(error) if is_worthless(&error) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            });
+            length
+        });
+        let lengths = all(lengths.collect(), COPIES_IN_FLIGHT_MAX).await.into_iter();
+        Ok(lengths.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+
     async fn copy_table(
         &self,
         places: &Places,
         table: &TableDescription,
         is_lying: bool,
     ) -> Result<BackupTable> {
-        let to = store::table(table.name);
-        if is_lying {
-            // Of a backup that ended early: no other names it.
-            self.place.io.delete_surely(&to).await?;
-        }
+        let (io, to) = (&self.place.io, store::table(table.name));
         let (source, from) = places.locate(table);
-        let Copied { length, checksum } = copy(
-            &self.place.io,
-            (&source, &from),
-            (&self.place.io.store, &to),
-            table.level,
-            self.by_reference,
-        )
-        .await?;
+        let copied = match is_lying {
+            // Of a backup that ended early, or of one whose own object is damaged: then it may be
+            // sound, and stays.
+            true => self.same(&to, (&source, &from)).await?,
+            false => None,
+        };
+        let Copied { length, checksum } = match copied {
+            Some(copied) => copied,
+            None => {
+                if is_lying {
+                    io.delete_surely(&to).await?;
+                }
+                copy(io, (&source, &from), (&io.store, &to), table.level, self.by_reference).await?
+            }
+        };
         let whole = table.offset.saturating_add(table.length);
         if length < whole {
             return Err(Error::corrupt(&from, length, format!("{whole} bytes"), "the end of the object"));
         }
         Ok(BackupTable { name: table.name, length, checksum })
+    }
+
+    /// What lies there, if it is what the source has.
+    async fn same(
+        &self,
+        lying: &ObjectName,
+        (source, from): (&Arc<dyn ObjectStore>, &ObjectName),
+    ) -> Result<Option<Copied>> {
+        let io = &self.place.io;
+        let found = match hash(io, &io.store, lying).await {
+            Ok(found) => found,
+            Err(error) if is_worthless(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let wanted = hash(io, source, from).await?;
+        Ok((found == wanted).then_some(found))
     }
 
     /// All backups, oldest first; those that cannot be read say why.
@@ -345,10 +396,14 @@ impl Backups {
         self.start("verification of backups", async move {
             let mut report = BackupReport::default();
             let mut tables: BTreeMap<TableName, BackupTable> = BTreeMap::new();
+            let mut moments = Vec::new();
             for number in this.place.backup_numbers().await? {
                 report.backups += 1;
                 match this.place.backup(number).await.and_then(|record| Ok((record.edits()?, record))) {
-                    Ok((_, record)) => tables.extend(record.tables.iter().map(|table| (table.name, *table))),
+                    Ok((_, record)) => {
+                        moments.push(record.last_sequence);
+                        tables.extend(record.tables.iter().map(|table| (table.name, *table)));
+                    }
                     Err(error) if is_damage(&error) => report.damage.push(error.to_string()),
                     Err(error) => return Err(error),
                 }
@@ -362,7 +417,7 @@ impl Backups {
                     Err(error) => return Err(error),
                 }
             }
-            this.verify_changes(&mut report).await?;
+            this.verify_changes(&mut report, &moments).await?;
             Ok(report)
         })
     }
@@ -372,7 +427,8 @@ impl Backups {
     ///
     /// # Errors
     /// `Busy` while a backup is made or others are deleted; `Corrupt` when a backup that stays
-    /// cannot be read, as its tables are not known; those of the store.
+    /// cannot be read, as its tables are not known; `Unsupported` for a backup of a newer version
+    /// whose age is asked; those of the store. Nothing is deleted then.
     pub fn prune(&self, keep: Keep) -> Op<Pruned> {
         let this = self.clone();
         self.start("deletion of backups", async move {
@@ -390,19 +446,23 @@ impl Backups {
         let first_kept = numbers.len().saturating_sub(keep.newest.max(1));
         let (mut pruned, mut named, mut oldest) = (Pruned::default(), BTreeSet::new(), None::<u64>);
         for (index, number) in numbers.into_iter().enumerate() {
-            let record = self.place.backup(number).await;
-            let is_kept = index >= first_kept
-                || match (&record, keep.younger_than) {
-                    (Ok(record), Some(age)) => {
-                        record
-                            .created_unix_ms
-                            .saturating_add(u64::try_from(age.as_millis()).unwrap_or(u64::MAX))
-                            > now
-                    }
-                    _ => false,
-                };
-            if is_kept {
-                let record = record?;
+            let is_newest = index >= first_kept;
+            if !is_newest && keep.younger_than.is_none() {
+                pruned.backups.push(number);
+                continue;
+            }
+            let record = match self.place.backup(number).await {
+                Err(error) if !is_newest && is_worthless(&error) => {
+                    pruned.backups.push(number);
+                    continue;
+                }
+                record => record?,
+            };
+            let is_young = keep.younger_than.is_some_and(|age| {
+                let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+                record.created_unix_ms.saturating_add(age) > now
+            });
+            if is_newest || is_young {
                 named.extend(record.tables.iter().map(|table| table.name));
                 oldest = Some(oldest.map_or(record.last_sequence, |known| known.min(record.last_sequence)));
             } else {
@@ -436,6 +496,11 @@ impl Backups {
         let this = self.clone();
         self.start("deletion of locks", async move { this.place.break_locks().await })
     }
+}
+
+/// Whether nothing can be restored of what lies there, now or later.
+fn is_worthless(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
 }
 
 /// Whether it is what lies there that is wrong.

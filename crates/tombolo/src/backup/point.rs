@@ -6,12 +6,13 @@ use tombolo_env::{BoxFuture, all};
 use tombolo_format::backup::{BackupRecord, BackupTable};
 use tombolo_format::batch::{Operation, Operations};
 use tombolo_format::change::Change as Record;
+use tombolo_format::key::EntryKind;
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, LogStore, ObjectStore, Result};
 
 use super::store::{self, Named, copy};
-use super::{Backups, COPIES_IN_FLIGHT_MAX};
+use super::{Backups, COPIES_IN_FLIGHT_MAX, is_worthless};
 use crate::db::{Batch, Builder, Db, Keyspace, stores};
 use crate::manifest::{Manifest, names};
 use crate::op::Op;
@@ -77,10 +78,11 @@ impl Backups {
     /// again; what ends early in that leaves a database that is to be destroyed.
     ///
     /// # Errors
-    /// `NotFound` when the point is gone or not there yet, and when changes before it are missing:
-    /// known before the target is touched. `Unsupported` for a point behind tables from outside
-    /// that came after the backup. `AlreadyExists` when the target holds a database; `Corrupt`;
-    /// those of both stores.
+    /// `NotFound` when the point is gone or not there yet, and when changes before it are missing;
+    /// `Unsupported` for a point behind tables from outside, or behind writes by settings, that
+    /// came after the backup; `Corrupt` when a backup from before the point cannot be read, and no
+    /// older one leads there with its changes. All of these are known before the target is touched.
+    /// `AlreadyExists` when the target holds a database; those of both stores.
     pub fn restore(&self, point: RestorePoint, target: Builder) -> Op<Restored> {
         let this = self.clone();
         self.start("restore of a backup", async move {
@@ -106,7 +108,13 @@ impl Backups {
             };
             let target = target.env(env).mode(OpenMode::Open).take_over(TakeOver::Never);
             let db = target.open().await.map_err(unfinished)?;
-            let applied = this.apply(&plan, &db, &mut restored).await;
+            // The database of which the backup was made has gone on: what ended under an operand
+            // that is yet to come stays, and what a transaction held then it holds no more.
+            db.engine().time.settle_nothing();
+            let applied = match db.let_go_of_prepared().await {
+                Ok(()) => this.apply(&plan, &db, &mut restored).await,
+                Err(error) => Err(error),
+            };
             let closed = db.close().await;
             applied.and(closed).map_err(unfinished)?;
             Ok(restored)
@@ -122,18 +130,33 @@ impl Backups {
             RestorePoint::Newest | RestorePoint::Backup(_) => {}
         }
         let numbers = self.place.backup_numbers().await?;
-        let mut backup = None;
+        let (mut backup, mut damaged) = (None, None);
         for number in numbers.into_iter().rev() {
             if matches!(point, RestorePoint::Backup(wanted) if wanted != number) {
                 continue;
             }
-            let record = self.place.backup(number).await?;
+            let record = match self.place.backup(number).await {
+                // It may be from before the point; an older one does as well, if changes lead on
+                // from there.
+                Err(error)
+                    if is_worthless(&error)
+                        && matches!(point, RestorePoint::Sequence(_) | RestorePoint::UnixMs(_)) =>
+                {
+                    let context = format!("backup {number} may be the last from before that point");
+                    damaged.get_or_insert(error.context(context));
+                    continue;
+                }
+                record => record?,
+            };
             if record.last_sequence <= to_sequence && record.created_unix_ms <= to_unix_ms {
                 backup = Some(record);
                 break;
             }
         }
         let Some(backup) = backup else {
+            if let Some(damaged) = damaged {
+                return Err(damaged);
+            }
             let message = match point {
                 RestorePoint::Backup(number) => format!("there is no backup {number}"),
                 _ => "there is no backup from before that point".to_owned(),
@@ -144,6 +167,17 @@ impl Backups {
         if matches!(point, RestorePoint::Backup(_)) {
             return Ok(plan);
         }
+        let led = self.lead_on(&mut plan).await;
+        match damaged {
+            Some(damaged) if !matches!(led, Ok(true)) => Err(damaged),
+            _ => led.map(|_| plan),
+        }
+    }
+
+    /// Finds the changes that lead from the backup of the plan to its point; whether they go as far
+    /// as that.
+    async fn lead_on(&self, plan: &mut Plan) -> Result<bool> {
+        let (to_sequence, to_unix_ms) = (plan.to_sequence, plan.to_unix_ms);
         let mut reached = plan.backup.last_sequence;
         for (after, last) in self.place.changes().await? {
             if last <= reached || reached >= to_sequence {
@@ -152,7 +186,7 @@ impl Backups {
             if after > reached && !is_enabled(Mutant::RestoreAcrossGap) {
                 // A time that lies before the gap needs none of it.
                 if to_unix_ms != u64::MAX && self.is_later(plan.changes.last(), to_unix_ms).await? {
-                    break;
+                    return Ok(true);
                 }
                 let message = format!("changes between {reached} and {after} are not in the archive");
                 return Err(gone(
@@ -167,7 +201,7 @@ impl Backups {
             let message = format!("the archive ends at write {reached}, before write {to_sequence}");
             return Err(gone(message, "archive the changes up to there, or restore to a number before"));
         }
-        Ok(plan)
+        Ok(to_sequence != u64::MAX || self.is_later(plan.changes.last(), to_unix_ms).await?)
     }
 
     /// Whether the last of these changes was written after a time.
@@ -215,10 +249,11 @@ impl Backups {
     /// Whether all changes can be applied.
     async fn dry_run(&self, plan: &Plan) -> Result<()> {
         let mut applied = plan.backup.last_sequence;
+        let mut keyspaces = Known::of(&plan.backup.edits()?)?;
         for object in &plan.changes {
             let (part, is_beyond) = self.part(plan, *object, applied).await?;
             for (sequence, change) in &part {
-                check(*sequence, change)?;
+                keyspaces.check(*sequence, change)?;
                 applied = *sequence;
             }
             if is_beyond {
@@ -305,30 +340,74 @@ fn damaged(error: tombolo_format::FormatError) -> Error {
     Error::format("an archived change", 0, error)
 }
 
-/// # Errors
-/// `Unsupported` for a change that is not there with all it did.
-fn check(sequence: u64, change: &[u8]) -> Result<()> {
-    let record = Record::decode(change).map_err(damaged)?;
-    for operation in Operations::new(record.payload).map_err(damaged)? {
-        if let Operation::Ingest { .. } | Operation::Exchange { .. } = operation.map_err(damaged)? {
-            let message = format!("tables from outside became part of the database by write {sequence}");
-            return Err(Error::new(ErrorKind::Unsupported, message).advice(format!(
+/// The keyspaces that there are when a change is applied: the features of entries that they take,
+/// and whether they have an operator.
+struct Known(BTreeMap<u32, (u64, bool)>);
+
+impl Known {
+    fn of(edits: &[Edit]) -> Result<Known> {
+        let mut all = BTreeMap::new();
+        for edit in edits {
+            match edit {
+                Edit::KeyspaceCreated { id, options, .. } | Edit::KeyspaceChanged { id, options } => {
+                    let merges = KeyspaceOptions::from_manifest(options)?.operator.is_some();
+                    all.insert(*id, (options.features, merges));
+                }
+                Edit::KeyspaceDropped { id } => drop(all.remove(id)),
+                _ => {}
+            }
+        }
+        Ok(Known(all))
+    }
+
+    /// # Errors
+    /// `Unsupported` for a change that is not there with all it did, and for one that the backup's
+    /// settings do not allow; `Corrupt` for one of a keyspace that is not there.
+    fn check(&mut self, sequence: u64, change: &[u8]) -> Result<()> {
+        let unsupported = |message: String| {
+            Err(Error::new(ErrorKind::Unsupported, message).advice(format!(
                 "restore a backup from after that, or up to write {}",
                 sequence.saturating_sub(1)
-            )));
+            )))
+        };
+        let record = Record::decode(change).map_err(damaged)?;
+        for operation in Operations::new(record.payload).map_err(damaged)? {
+            match operation.map_err(damaged)? {
+                Operation::Ingest { .. } | Operation::Exchange { .. } => {
+                    return unsupported(format!(
+                        "tables from outside became part of the database by write {sequence}"
+                    ));
+                }
+                Operation::Entry { kind, keyspace, .. } => {
+                    let (features, merges) = *self.0.get(&keyspace).ok_or_else(|| unknown(keyspace))?;
+                    let is_merge = matches!(kind, EntryKind::Merge | EntryKind::ExpiringMerge);
+                    if kind.feature() & !features != 0 || (is_merge && !merges) {
+                        return unsupported(format!(
+                            "settings that the backup does not have let keyspace {keyspace} take write \
+                             {sequence}"
+                        ));
+                    }
+                }
+                Operation::CreateKeyspace { keyspace, options, .. } => {
+                    let merges = KeyspaceOptions::from_manifest(&options)?.operator.is_some();
+                    self.0.insert(keyspace, (u64::MAX, merges));
+                }
+                Operation::DropKeyspace { keyspace } => {
+                    self.0.remove(&keyspace).ok_or_else(|| unknown(keyspace))?;
+                }
+            }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+fn unknown(keyspace: u32) -> Error {
+    let message = format!("an archived change of keyspace {keyspace}, which is not there");
+    Error::new(ErrorKind::Corrupt, message)
 }
 
 /// Applies one change.
 async fn apply(db: &Db, keyspaces: &mut BTreeMap<u32, Keyspace>, record: &Record<'_>) -> Result<()> {
-    let unknown = |keyspace: u32| {
-        Error::new(
-            ErrorKind::Corrupt,
-            format!("an archived change of keyspace {keyspace}, which is not there"),
-        )
-    };
     let mut batch = Batch::new();
     for operation in Operations::new(record.payload).map_err(damaged)? {
         match operation.map_err(damaged)? {

@@ -40,11 +40,14 @@ const AT_ONCE_BYTES: usize = 1 << 20;
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Most bytes that are remembered of what has changed since a snapshot.
 const SINCE_BYTES_MAX: usize = 64 << 20;
+/// What each of them takes beside its own bytes, about.
+const NOTE_BYTES: usize = 100;
 
 /// What a key held before a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Before {
-    /// Nobody has held a snapshot since before it, or too much has changed since.
+    /// Nobody has held a snapshot since before it, or too much has changed since; or it held a
+    /// value that has ended by the time that the change is told.
     #[default]
     Unknown,
     /// It had no value.
@@ -206,7 +209,25 @@ impl Images {
         Images { snapshot, since: BTreeMap::new(), ranges: Vec::new(), bytes: 0, is_lost: false }
     }
 
+    fn lose(&mut self) {
+        self.is_lost = true;
+        self.since = BTreeMap::new();
+        self.ranges = Vec::new();
+    }
+
+    /// Counts bytes before they are noted; whether there is room.
+    fn count(&mut self, bytes: usize) -> bool {
+        self.bytes += NOTE_BYTES + bytes;
+        if self.bytes > SINCE_BYTES_MAX {
+            self.lose();
+        }
+        !self.is_lost
+    }
+
     fn note(&mut self, keyspace: u32, kind: &ChangeKind) {
+        if self.is_lost {
+            return;
+        }
         let (key, held) = match kind {
             ChangeKind::Put { key, value, expires_ms } => (key, (Before::Value(value.clone()), *expires_ms)),
             ChangeKind::Delete { key, .. } => (key, (Before::Absent, None)),
@@ -216,40 +237,40 @@ impl Images {
                 let (from, to) = (from.clone().into_bytes(), to.clone().into_bytes());
                 let range = (keyspace, from.clone())..(keyspace, to.clone());
                 self.since.range_mut(range).for_each(|(_, held)| *held = (Before::Absent, None));
-                self.bytes += from.len() + to.len();
-                self.ranges.push((keyspace, from, to));
+                if self.count(from.len() + to.len()) {
+                    self.ranges.push((keyspace, from, to));
+                }
                 return;
             }
             ChangeKind::Ingest | ChangeKind::Exchange => {
-                self.is_lost = true;
+                self.lose();
                 return;
             }
             ChangeKind::Create | ChangeKind::Drop => return,
         };
         let value_bytes = if let Before::Value(value) = &held.0 { value.len() } else { 0 };
-        self.bytes += key.len() + value_bytes;
-        if self.bytes > SINCE_BYTES_MAX {
-            self.is_lost = true;
-            self.since = BTreeMap::new();
-            return;
+        if self.count(key.len() + value_bytes) {
+            self.since.insert((keyspace, key.clone().into_bytes()), held);
         }
-        self.since.insert((keyspace, key.clone().into_bytes()), held);
     }
 
-    /// What the key held after the last change that was noted.
+    /// What the key held after the last change that was noted. Of a value that has ended by now
+    /// nobody knows whether it had before the next write.
     async fn of(&self, keyspace: &Keyspace, key: &Value, now_ms: u64) -> Result<Before> {
         let (id, key) = (keyspace.id(), key.clone().into_bytes());
         if self.is_lost {
             return Ok(Before::Unknown);
         }
         if let Some((held, end)) = self.since.get(&(id, key.clone())) {
-            return Ok(if end.is_some_and(|end| end <= now_ms) { Before::Absent } else { held.clone() });
+            return Ok(if end.is_some_and(|end| end <= now_ms) { Before::Unknown } else { held.clone() });
         }
         if self.ranges.iter().any(|(of, from, to)| *of == id && *from <= key && key < *to) {
             return Ok(Before::Absent);
         }
-        let found = self.snapshot.get(keyspace, &key).await?;
-        Ok(found.map_or(Before::Absent, Before::Value))
+        let Some(found) = self.snapshot.get(keyspace, &key).await? else { return Ok(Before::Absent) };
+        let mut cursor = self.snapshot.cursor(keyspace, key.clone()..=key);
+        let ends = if cursor.next_async().await? { cursor.expires_ms() } else { None };
+        Ok(if ends.is_some_and(|end| end <= now_ms) { Before::Unknown } else { Before::Value(found) })
     }
 }
 
@@ -338,13 +359,12 @@ pub(crate) fn change_of(sequence: u64, raw: Bytes) -> Result<Change> {
 
 /// The number of the change that has this key.
 pub(super) fn number_of(key: &[u8]) -> Result<u64> {
-    change_sequence(key).ok_or_else(|| {
-        Error::corrupt(format!("keyspace {CHANGES:?}"), 0, "the key of a change", "another")
-    })
+    change_sequence(key)
+        .ok_or_else(|| Error::corrupt(format!("keyspace {CHANGES:?}"), 0, "the key of a change", "another"))
 }
 
 /// A number that a key of the keyspace holds.
-fn number_in(value: &[u8]) -> Result<u64> {
+pub(super) fn number_in(value: &[u8]) -> Result<u64> {
     let bytes = value.try_into().map_err(|_| {
         Error::corrupt(
             format!("keyspace {CHANGES:?}"),
@@ -363,8 +383,11 @@ impl Changes {
 
     /// From here on a snapshot is held, and events say what their key held before the batch, as far
     /// as that is known: of changes that come after this call, unless a merge or tables from
-    /// outside wrote the key between two looks, or more than 64 MiB have changed between them. All
-    /// versions stay that the snapshot sees; it moves on each time the walk has come to its end.
+    /// outside wrote the key between two looks, the value ends before the change is told, or more
+    /// than 64 MiB have changed between two looks. All versions stay that the snapshot sees; it
+    /// moves on each time the walk has come to its end. As of any snapshot, what ingests behind
+    /// what a keyspace holds, and what takes the place of all that it holds, answers `Conflict`
+    /// meanwhile.
     #[must_use]
     pub fn with_before(mut self) -> Changes {
         self.hold();

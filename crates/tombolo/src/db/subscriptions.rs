@@ -7,16 +7,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tombolo_format::change::{
-    ALL_KEYSPACES, Change as Record, SubscriptionPlace, change_key, subscription_key,
-    subscription_of, trimmed_key,
+    ALL_KEYSPACES, Change as Record, SubscriptionPlace, change_key, subscription_key, subscription_of,
+    trimmed_key,
 };
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::condition::Condition;
-use crate::db::changes::{CHANGES, Change, Changes, Followed, damaged, number_of};
+use crate::db::changes::{CHANGES, Change, Changes, Followed, damaged, number_in, number_of};
 use crate::db::transaction::then;
 use crate::db::{Batch, Blocking, BlockingKeyspace, Db, Keyspace, check_stream};
 use crate::engine::Engine;
@@ -36,8 +37,8 @@ pub struct Subscription {
     followed: Followed,
     kept_in: Keyspace,
     name: String,
-    bytes_max: u64,
-    place: u64,
+    /// Up to where changes were taken.
+    place: Arc<AtomicU64>,
 }
 
 impl Subscription {
@@ -48,7 +49,7 @@ impl Subscription {
 
     /// Up to where changes were taken, as is durable.
     pub fn place(&self) -> u64 {
-        self.place
+        self.place.load(Ordering::Acquire)
     }
 
     /// As [`Changes::with_before`].
@@ -92,7 +93,8 @@ impl Subscription {
     }
 
     /// Says that changes up to `sequence` were taken: they may go, and do not come again. Durable
-    /// when the operation ends; one log append.
+    /// when the operation ends; one log append. A place goes on only: where another handle of the
+    /// subscription has taken more, it stays there.
     ///
     /// # Errors
     /// `Invalid` for a number that was not told yet; `NotFound` when the subscription was ended;
@@ -104,24 +106,39 @@ impl Subscription {
                 .expected(format!("a number up to {}", self.changes.sequence()))
                 .found(sequence.to_string())));
         }
-        self.place = self.place.max(sequence);
-        let (id, name, place) = (self.followed.id(), self.name.clone(), self.place);
-        let engine = Arc::clone(self.followed.db.engine());
-        let record = SubscriptionPlace { sequence: place, bytes_max: self.bytes_max }.encode();
-        // Not where it was ended meanwhile.
-        let op = self.kept_in.put_if(subscription_key(id, &name), record, Condition::Present);
-        then(&Arc::clone(&engine), op, move |decision| {
-            if !decision.is_met() {
-                return Op::ready(Err(missing(&name)));
-            }
-            engine.feed.change(|feed| {
-                let known = feed.followed.get_mut(&id).and_then(|known| known.places.get_mut(&name));
-                if let Some(known) = known {
-                    known.0 = known.0.max(place);
-                }
-            });
-            Op::ready(Ok(()))
+        let (limit, env) = (self.followed.db.limit, self.followed.db.engine().env.clone());
+        let (followed, kept_in) = (self.followed.clone(), self.kept_in.clone());
+        let (name, place) = (self.name.clone(), Arc::clone(&self.place));
+        Op::begin(limit, &env, "place of a subscription", async move {
+            let taken = take(&followed, &kept_in, &name, sequence).await?;
+            place.fetch_max(taken, Ordering::AcqRel);
+            Ok(())
         })
+    }
+}
+
+/// Says that one has taken changes up to `sequence`, unless it has taken more; up to where.
+async fn take(followed: &Followed, kept_in: &Keyspace, name: &str, sequence: u64) -> Result<u64> {
+    let id = followed.id();
+    let key = subscription_key(id, name);
+    loop {
+        let Some(found) = kept_in.get_versioned(&key).await? else { return Err(missing(name)) };
+        let SubscriptionPlace { sequence: place, bytes_max } =
+            SubscriptionPlace::decode(&found.value).map_err(damaged)?;
+        let place = place.max(sequence);
+        let record = SubscriptionPlace { sequence: place, bytes_max }.encode();
+        // Else another handle was faster, or has ended it.
+        let is_same = Condition::Unchanged(Some(found.sequence));
+        if !kept_in.put_if(&key, record, is_same).await?.is_met() {
+            continue;
+        }
+        followed.db.engine().feed.change(|feed| {
+            let known = feed.followed.get_mut(&id).and_then(|known| known.places.get_mut(name));
+            if let Some(known) = known {
+                known.0 = known.0.max(place);
+            }
+        });
+        return Ok(place);
     }
 }
 
@@ -175,12 +192,12 @@ impl Followed {
         self.check_streams()?;
         let id = self.id();
         let key = subscription_key(id, &name);
-        let (place, bytes_max) = match kept_in.get(&key).await? {
-            Some(place) => {
-                let place = SubscriptionPlace::decode(&place).map_err(damaged)?;
-                (place.sequence, place.bytes_max)
-            }
+        let place = match kept_in.get(&key).await? {
+            Some(place) => SubscriptionPlace::decode(&place).map_err(damaged)?.sequence,
             None => {
+                // Remains of earlier ones go: nobody knows what they lack.
+                let is_first = kept_in.get(trimmed_key(id)).await?.is_none()
+                    || is_nobody(&kept_in, &subscription_key(id, "")).await?;
                 // From here on all is noted, and nothing goes. It stays so if what follows fails:
                 // nobody may know then whether the subscription is there.
                 engine.feed.change(|feed| {
@@ -189,9 +206,18 @@ impl Followed {
                     followed.places.insert(name.clone(), (0, bytes_max));
                 });
                 // Who is in the commit section has looked before: that write is older.
-                let begins = engine.stream.commit.lock().last;
+                let begins = {
+                    let commit = engine.stream.commit.lock();
+                    engine.feed.change(|feed| {
+                        if let Some(followed) = feed.followed.get_mut(&id).filter(|_| is_first) {
+                            followed.begins(commit.last);
+                        }
+                    });
+                    commit.last
+                };
                 let mut batch = Batch::new();
-                if kept_in.get(trimmed_key(id)).await?.is_none() {
+                if is_first {
+                    batch.delete_range(&kept_in, change_key(id, 0), change_key(id, begins + 1));
                     batch.put(&kept_in, trimmed_key(id), begins.to_le_bytes());
                 }
                 let record = SubscriptionPlace { sequence: begins, bytes_max }.encode();
@@ -202,11 +228,11 @@ impl Followed {
                         followed.places.insert(name.clone(), (begins, bytes_max));
                     }
                 });
-                (begins, bytes_max)
+                begins
             }
         };
         let changes = Changes::new(self.clone(), kept_in.clone(), place);
-        Ok(Subscription { changes, followed: self, kept_in, name, bytes_max, place })
+        Ok(Subscription { changes, followed: self, kept_in, name, place: Arc::new(place.into()) })
     }
 
     fn unsubscribe(self, name: &str) -> Op<()> {
@@ -219,18 +245,29 @@ impl Followed {
             if kept_in.get(&key).await?.is_none() {
                 return Err(missing(&name));
             }
-            // First its record, then what it promises.
-            kept_in.delete(&key).await?;
-            let is_last = engine.feed.change(|feed| {
-                let Some(followed) = feed.followed.get_mut(&self.id()) else { return true };
+            let (is_last, noted) = engine.feed.change(|feed| {
+                let followed = feed.followed.get(&self.id());
+                let is_last = followed.is_none_or(|all| all.places.keys().all(|other| *other == name));
+                (is_last, followed.map_or(0, |all| all.total_bytes))
+            });
+            // At once: a record without what it promises would be believed.
+            let mut batch = if is_last { forgetting(&kept_in, self.id()) } else { Batch::new() };
+            batch.delete(&kept_in, &key);
+            self.db.write(batch).await?;
+            let left = engine.feed.change(|feed| {
+                let Some(followed) = feed.followed.get_mut(&self.id()) else { return false };
                 followed.places.remove(&name);
-                let is_last = followed.places.is_empty();
+                let is_left = is_last && followed.total_bytes != noted;
                 if is_last {
                     feed.followed.remove(&self.id());
                 }
-                is_last
+                is_left
             });
-            if is_last { self.db.write(forgetting(&kept_in, self.id())).await } else { Ok(()) }
+            if left {
+                // What was noted in between. The next subscription forgets it at the latest.
+                let _forgotten = self.db.write(forgetting(&kept_in, self.id())).await;
+            }
+            Ok(())
         })
     }
 
@@ -246,6 +283,11 @@ impl Followed {
             Ok(all)
         })
     }
+}
+
+/// Whether no subscription is kept under this prefix.
+async fn is_nobody(kept_in: &Keyspace, prefix: &[u8]) -> Result<bool> {
+    Ok(kept_in.prefix(prefix).next_async().await?.is_none())
 }
 
 /// Changes of it are not kept any more.
@@ -293,7 +335,9 @@ impl Db {
         let mut ends = BTreeMap::new();
         for (id, ..) in &all {
             if is_there(*id) && !ends.contains_key(id) {
-                ends.insert(*id, last_change(&kept_in, *id).await?);
+                let gone = kept_in.get(trimmed_key(*id)).await?;
+                let gone = gone.map_or(Ok(0), |gone| number_in(&gone))?;
+                ends.insert(*id, (gone, last_change(&kept_in, *id).await?));
             }
         }
         // What nobody follows any more, and what was kept of a keyspace that was dropped.
@@ -306,8 +350,8 @@ impl Db {
         forgotten.retain(|id| !ends.contains_key(id));
         engine.feed.change(|feed| {
             feed.kept_in = Some(info);
-            for (id, last) in ends {
-                feed.followed.entry(id).or_default().begin(last);
+            for (id, (gone, last)) in ends {
+                feed.followed.entry(id).or_default().begin(gone, last);
             }
             for (id, name, place) in &all {
                 if let Some(followed) = feed.followed.get_mut(id) {
@@ -334,14 +378,10 @@ impl Db {
         let followed = Followed::all(self);
         let Some(kept_in) = followed.kept_in() else { return Ok(()) };
         let Some(place) = kept_in.get(subscription_key(ALL_KEYSPACES, name)).await? else { return Ok(()) };
-        let SubscriptionPlace { sequence: place, bytes_max } =
-            SubscriptionPlace::decode(&place).map_err(damaged)?;
-        if sequence <= place {
+        if sequence <= SubscriptionPlace::decode(&place).map_err(damaged)?.sequence {
             return Ok(());
         }
-        let changes = Changes::new(followed.clone(), kept_in.clone(), sequence);
-        let name = name.to_owned();
-        Subscription { changes, followed, kept_in, name, bytes_max, place }.take(sequence).await
+        take(&followed, &kept_in, name, sequence).await.map(drop)
     }
 
     /// A durable subscription to the changes of all keyspaces: as [`Keyspace::subscribe`].

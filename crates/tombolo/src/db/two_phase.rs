@@ -175,8 +175,9 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::commit`]: it is rolled back then. `Invalid` for a wrong id, and for writes
-    /// of more than 64 MiB; `AlreadyExists` for an id that is prepared or has ended;
-    /// `OutcomeUnknown` when it may or may not be prepared, which [`Db::in_doubt`] says.
+    /// of more than 31 MiB, or 128 MiB in memory, so that the decision has room for records of
+    /// those who [follow](Keyspace::subscribe) them; `AlreadyExists` for an id that is prepared or
+    /// has ended; `OutcomeUnknown` when it may or may not be prepared, which [`Db::in_doubt`] says.
     pub fn prepare(self, id: impl AsRef<[u8]>) -> Op<PreparedHandle> {
         let id = id.as_ref().to_vec();
         if let Err(error) = check_transaction_id(&id) {
@@ -223,6 +224,9 @@ impl Transaction {
             payload: writes.batch.payload(),
         };
         let mut prepared = Prepared::of_transaction(number);
+        if let Err(error) = writes.check_decidable() {
+            prepared.refuse(error);
+        }
         let key = transaction_key(PREPARED_KEY, &id);
         match record.encode() {
             Ok(record) => prepared.push(reserved.info(), EntryKind::Put, &key, &record),
@@ -425,6 +429,20 @@ impl Db {
             let engine = Arc::clone(db.engine());
             then(&engine, db.confirm(), move |()| Op::ready(outcome))
         })
+    }
+
+    /// Lets go of the locks of all prepared transactions until the next opening: changes
+    /// are written that came after they were decided elsewhere.
+    pub(crate) async fn let_go_of_prepared(&self) -> Result<()> {
+        let Some(reserved) = self.reserved_if_any() else { return Ok(()) };
+        let locks = &self.engine().transactions.locks;
+        for_each_prepared(&reserved, |id, _| {
+            if let Some(owner) = locks.prepared_as(id) {
+                locks.release(owner);
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Holds the locks of all prepared transactions again, before anybody writes.

@@ -24,6 +24,8 @@ pub(crate) struct Followed {
     pub(crate) total_bytes: u64,
     /// Where pieces of them end: `total_bytes` then, and the number of the last change.
     pieces: VecDeque<(u64, u64)>,
+    /// Up to where they have gone, as is written beside them. It goes on only.
+    gone: u64,
     /// Of each subscription: up to where it has taken changes, and the bytes that are kept for it.
     pub(crate) places: BTreeMap<String, (u64, u64)>,
 }
@@ -34,13 +36,16 @@ impl Followed {
         let (total_bytes, kept) = (self.total_bytes.saturating_add(bytes), self.kept_bytes());
         let taken = self.places.values().map(|(place, _)| *place).min().unwrap_or(u64::MAX);
         let gone = |(total, end): &&(u64, u64)| *end <= taken || total.saturating_add(kept) < total_bytes;
-        self.pieces.iter().take_while(gone).last().map(|(_, end)| *end)
+        let end = self.pieces.iter().take_while(gone).last().map(|(_, end)| *end);
+        end.filter(|end| *end > self.gone)
     }
 
     /// A change of so many bytes was committed with this number, and older ones have gone.
     pub(crate) fn took(&mut self, bytes: u64, sequence: u64, gone: Option<u64>) {
         self.total_bytes = self.total_bytes.saturating_add(bytes);
-        self.pieces.retain(|(_, end)| gone.is_none_or(|gone| *end > gone));
+        if let Some(gone) = gone {
+            self.begins(gone);
+        }
         let last = self.pieces.back().map_or(0, |(total, _)| *total);
         if self.total_bytes.saturating_sub(last) >= self.kept_bytes() / PIECES {
             self.pieces.push_back((self.total_bytes, sequence));
@@ -51,9 +56,15 @@ impl Followed {
         self.places.values().map(|(_, bytes_max)| *bytes_max).max().unwrap_or_default()
     }
 
-    /// What was kept when the database was opened ends with this change. Of nothing there is no
-    /// piece: none may go before the mark of what is gone.
-    pub(crate) fn begin(&mut self, last: Option<(u64, u64)>) {
+    /// What came up to `gone` is not there.
+    pub(crate) fn begins(&mut self, gone: u64) {
+        self.gone = self.gone.max(gone);
+        self.pieces.retain(|(_, end)| *end > self.gone);
+    }
+
+    /// What was kept when the database was opened is from after `gone`, and ends with this change.
+    pub(crate) fn begin(&mut self, gone: u64, last: Option<(u64, u64)>) {
+        self.gone = gone;
         if let Some((total_bytes, sequence)) = last {
             self.total_bytes = total_bytes;
             self.pieces.push_back((total_bytes, sequence));

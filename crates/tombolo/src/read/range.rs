@@ -788,7 +788,13 @@ impl RangeCursor {
                 kept.parts = fold.into_parts();
                 Some(Bytes::new())
             }
-            _ => fold.finish(&self.judge(), &self.anchor)?,
+            kept => {
+                // Those of another key, or of this one as it was.
+                if let Some(kept) = kept {
+                    **kept = Kept::default();
+                }
+                fold.finish(&self.judge(), &self.anchor)?
+            }
         };
         self.has_value = value.is_some();
         self.saved.copied.clear();

@@ -76,6 +76,8 @@ struct Kept {
     /// By that clock when it was, and by which time could be judged then; both ascend.
     samples: VecDeque<(u64, u64)>,
     settled: u64,
+    /// It stays so.
+    is_held: bool,
 }
 
 /// The work for entries that end.
@@ -109,6 +111,7 @@ impl DatabaseTime {
                 pace: if begin > host { 2 } else { 1 },
                 samples: VecDeque::new(),
                 settled: times.settled_ms,
+                is_held: false,
             }),
             wanted: Signal::default(),
         }
@@ -185,7 +188,11 @@ impl DatabaseTime {
     /// `Conflict` when that was too long ago.
     pub(crate) fn check_written(&self, written_ms: u64, host: u64) -> Result<()> {
         let waited_ms = self.now(host).saturating_sub(written_ms);
-        if waited_ms < self.spans.grace / 4 && written_ms >= self.settled() {
+        let (settled, is_held) = {
+            let kept = self.kept.lock();
+            (kept.settled, kept.is_held)
+        };
+        if (waited_ms < self.spans.grace / 4 || is_held) && written_ms >= settled {
             return Ok(());
         }
         let error = Error::new(ErrorKind::Conflict, "an operand that ends waited too long to be written");
@@ -215,6 +222,9 @@ impl DatabaseTime {
             (kept.steady, kept.at, kept.pace) = (steady, at, 2);
         }
         self.lead.store(at.max(host) - host, Ordering::Relaxed);
+        if kept.is_held {
+            return;
+        }
         let judged = self.judged(host);
         let last = kept.samples.back().map_or(0, |(_, judged)| *judged);
         let is_far = judged >= last + self.spans.grace / (SAMPLES_MAX as u64 / 2);
@@ -227,6 +237,12 @@ impl DatabaseTime {
             kept.settled = kept.settled.max(judged);
             kept.samples.pop_front();
         }
+    }
+
+    /// From here on nothing more may be destroyed for having ended, so that operands may come
+    /// however long after they were written.
+    pub(crate) fn settle_nothing(&self) {
+        self.kept.lock().is_held = true;
     }
 
     /// What ended up to then may be destroyed.
@@ -309,6 +325,7 @@ impl DatabaseTime {
             pace: 1,
             samples: VecDeque::new(),
             settled: kept.settled.min(times.settled_ms),
+            is_held: kept.is_held,
         };
         self.lead.store(0, Ordering::Relaxed);
         self.bound.store(times.bound_ms, Ordering::Release);

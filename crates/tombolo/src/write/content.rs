@@ -28,6 +28,12 @@ use crate::options::{Durability, KeyspaceOptions};
 /// is bounded as well.
 const MEMTABLE_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 
+/// Most that the writes of a prepared transaction take. Their decision must pass, also where they
+/// are followed twice: as a keyspace, and as all of them.
+const DECIDED_BYTES_MAX: usize = BATCH_BYTES_MAX / 3 - (1 << 20);
+const DECIDED_MEMTABLE_BYTES_MAX: usize = MEMTABLE_BYTES_MAX - 2 * (BATCH_BYTES_MAX / 3);
+const DECIDED_RANGE_KEY_BYTES_MAX: usize = RANGE_KEY_BYTES_MAX - (1 << 10);
+
 /// Entries of a batch that the memtable is given at once.
 const ENTRIES_AT_ONCE: usize = 64;
 
@@ -164,6 +170,23 @@ impl Prepared {
         let payload_bytes = self.batch.payload_bytes() + OPERATION_HEADER_BYTES + key_bytes + value_bytes;
         let memtable_bytes = self.memtable_bytes + MemtableWriter::entry_bytes(key_bytes, value_bytes);
         payload_bytes <= BATCH_BYTES_MAX && memtable_bytes <= MEMTABLE_BYTES_MAX
+    }
+
+    /// Whether it could be written later, whatever follows it then.
+    ///
+    /// # Errors
+    /// `Invalid` when it is too large for that.
+    pub(crate) fn check_decidable(&self) -> Result<()> {
+        let bytes = self.batch.payload_bytes();
+        if bytes <= DECIDED_BYTES_MAX
+            && self.memtable_bytes <= DECIDED_MEMTABLE_BYTES_MAX
+            && self.range_key_bytes <= DECIDED_RANGE_KEY_BYTES_MAX
+        {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Invalid, format!("a prepared transaction with writes of {bytes} bytes"))
+            .expected(format!("at most {DECIDED_BYTES_MAX}, and {DECIDED_MEMTABLE_BYTES_MAX} in memory"))
+            .advice("prepare smaller transactions"))
     }
 
     /// Remembers an entry that cannot be written.

@@ -402,8 +402,8 @@ async fn merged(db: &Db) -> tombolo::Keyspace {
     db.create_keyspace("merged", KeyspaceOptions { operator, ..Default::default() }).await.unwrap()
 }
 
-/// What lay below an operand when it was written lies below it in what is restored, however long
-/// after.
+/// What lay below an operand when it was written lies below it in a restored database, however
+/// long after.
 #[test]
 fn operands_that_end_are_restored_at_any_time() {
     const MINUTE: Duration = Duration::from_secs(60);

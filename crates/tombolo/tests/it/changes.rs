@@ -235,6 +235,27 @@ fn what_a_key_held_before_is_told_where_it_is_known() {
     values_from_before();
 }
 
+/// Whether a value had ended before the next write of its key is not known once it has ended.
+#[test]
+fn what_has_ended_before_it_is_told_is_unknown() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    run(|stores| async move {
+        let db = stores.open().await;
+        let keys = db.default_keyspace();
+        keys.put_ttl("a", "1", MINUTE).await.unwrap();
+        keys.put_ttl("b", "1", 10 * MINUTE).await.unwrap();
+        let mut follower = keys.subscribe("follower", KEPT).await.unwrap().with_before();
+        keys.put("a", "2").await.unwrap();
+        keys.put_ttl("c", "1", MINUTE).await.unwrap();
+        keys.put("c", "2").await.unwrap();
+        stores.env.sleep(2 * MINUTE).await;
+        keys.put("b", "2").await.unwrap();
+        for wanted in ["a=2", "c=1! (none)", "c=2", "b=2 (1)"] {
+            assert_eq!(words(&mut follower).await, [wanted]);
+        }
+    });
+}
+
 fn an_unlogged_write_to_what_is_followed() {
     run(|stores| async move {
         let db = stores.open().await;
@@ -275,7 +296,7 @@ fn a_follower_that_fell_behind() {
     });
 }
 
-/// Once all have taken them, changes go, long before they are more than what is kept.
+/// Once all have taken them, changes go, long before they are too many to keep.
 #[test]
 fn what_all_have_taken_goes() {
     run(|stores| async move {
@@ -369,7 +390,7 @@ fn a_subscription_that_ends_halfway_leaves_no_mark() {
     }
 }
 
-/// A place goes on only, whichever handle takes, and tells what is durable.
+/// A place goes on only, whichever handle takes, and tells a durable number.
 #[test]
 fn a_place_never_goes_back() {
     run(|stores| async move {
@@ -399,6 +420,32 @@ fn a_place_never_goes_back() {
         assert_eq!(newer.place(), last, "it is not durable");
         newer.take(next).await.unwrap();
         assert_eq!(newer.place(), next);
+    });
+}
+
+/// What was prepared can be committed, however it is followed by then.
+#[test]
+fn a_decision_has_room_for_those_who_follow() {
+    run(|stores| async move {
+        let options = Options::parse(["memory_bytes=1073741824"]).unwrap();
+        let db = stores.builder().options(options).open().await.unwrap();
+        let keys = db.default_keyspace();
+        let prepared = async |mebibytes: usize| {
+            let transaction = db.transaction();
+            for at in 0..mebibytes.div_ceil(16) {
+                let bytes = mebibytes.saturating_sub(16 * at).min(16) << 20;
+                transaction.put(&keys, at.to_string(), vec![b'x'; bytes - 100]).await.unwrap();
+            }
+            transaction.prepare(mebibytes.to_string()).await
+        };
+        assert_eq!(prepared(32).await.unwrap_err().kind(), ErrorKind::Invalid);
+        let prepared = prepared(31).await.unwrap();
+        let mut one = keys.subscribe("one", KEPT).await.unwrap();
+        let mut all = db.subscribe("all", KEPT).await.unwrap();
+        prepared.commit().await.unwrap();
+        for follower in [&mut one, &mut all] {
+            assert_eq!(follower.next_async().await.unwrap().events.len(), 2);
+        }
     });
 }
 
