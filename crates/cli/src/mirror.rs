@@ -183,6 +183,7 @@ fn is_passing(kind: ErrorKind) -> bool {
             | ErrorKind::DeadlineExceeded
             | ErrorKind::PinLost
             | ErrorKind::OutOfSpace
+            | ErrorKind::OutcomeUnknown
     )
 }
 

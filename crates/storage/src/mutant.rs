@@ -63,6 +63,7 @@ pub enum Mutant {
     StreamLanesNotReplayed,
     ForeignEntryReplayed,
     CutFixedTwice,
+    StreamNeverBegun,
     HotGoesCold,
     UnknownAgeIsCold,
     CloneWritesToColdStoreOfSource,
@@ -78,6 +79,10 @@ pub enum Mutant {
     MoveUnmarked,
     MoveBehind,
     MoveBackAfterwards,
+    MoveBackLate,
+    MoveEndsBehind,
+    PromotedUnasked,
+    PromotedBeforeMove,
     CopyUnread,
     // Compaction on other machines
     RemoteJobForgetsSnapshots,

@@ -9,8 +9,7 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Purpose, Result};
 
-use super::work::{Cut, Position, Work};
-use crate::budget::MemoryBudget;
+use super::work::{Cut, Position, Work, look_options};
 use crate::db::memory_of;
 use crate::engine::{Engine, KeyspaceInfo, View};
 use crate::read::RangeCursor;
@@ -230,8 +229,7 @@ impl Work {
         let (view, judged_ms) = (engine.view_owned(), engine.judged_ms());
         let source = Side { engine, view, sequence: cut.reached, judged_ms };
         let (options, _) = memory_of(&self.source)?;
-        let budget = MemoryBudget::private(options.memory_bytes)?;
-        let membership = budget.join(options.memtable_bytes())?;
+        let (options, membership) = look_options(&options, &self.budget)?;
         let engine = without_claim(WithoutClaim {
             env: self.env.clone(),
             place: self.target.uri.clone(),
@@ -240,7 +238,7 @@ impl Work {
             incarnation: self.manifest.incarnation(),
             state: self.manifest.state(),
             options,
-            budget,
+            budget: Arc::clone(&self.budget),
             membership,
             kept_by: None,
             flash: None,

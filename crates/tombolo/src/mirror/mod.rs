@@ -156,9 +156,11 @@ fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the mirror was closed")
 }
 
-/// Whether a round that failed so is worth another.
+/// Whether a round that failed so is worth another. The next one waits for a record of which it was
+/// not known whether it is in place.
 fn is_worth_another(error: &Error) -> bool {
-    is_passing(error) || matches!(error.kind(), ErrorKind::PinLost | ErrorKind::OutOfSpace)
+    is_passing(error)
+        || matches!(error.kind(), ErrorKind::PinLost | ErrorKind::OutOfSpace | ErrorKind::OutcomeUnknown)
 }
 
 impl Mirror {
@@ -169,7 +171,8 @@ impl Mirror {
     ///
     /// # Errors
     /// `NotFound` without a database; `AlreadyExists` when the target holds an ordinary one, and
-    /// `Invalid` when it is a mirror of another; `InUse` when somebody mirrors to it already
+    /// `Invalid` when it is a mirror of another; `Unsupported` of a source with streams, whenever
+    /// the first one begins ([`Mirror::refresh`] then); `InUse` when somebody mirrors to it already
     /// ([`crate::TakeOver::Always`] of the target takes it from them); those of both stores.
     pub fn begin(source: Builder, target: Builder, options: MirrorOptions) -> Op<Mirror> {
         start(world(&source, &target), "mirror", async move |env| {
@@ -195,8 +198,10 @@ impl Mirror {
     /// is not in it. Costs a look at the source, if that answers, and two records.
     ///
     /// # Errors
-    /// `Invalid` when it is no mirror, and when its source answers, unless `force` says to go on:
-    /// [`Mirror::hand_over`] loses nothing. `NotFound` when it has published nothing yet; `InUse`
+    /// `Invalid` when it is no mirror; when its source answers, or may be there and could not be
+    /// asked (it has moved, has a log of its own, is damaged), unless `force` says to go on:
+    /// [`Mirror::hand_over`] loses nothing; and, forced or not, when the source is about to move
+    /// there. `NotFound` when it has published nothing yet; `InUse`
     /// while somebody mirrors to it, unless it may be taken ([`crate::TakeOver::Always`]).
     pub fn promote(mirror: Builder, force: bool) -> Op<Promoted> {
         start(world(&mirror, &mirror), "promotion of a mirror", async move |env| {
@@ -209,7 +214,7 @@ impl Mirror {
     /// [`Mirror::hand_over`].
     ///
     /// # Errors
-    /// Those of both stores.
+    /// `Invalid` when the target was promoted without all that the source holds; those of both stores.
     pub fn finish_move(source: Builder, target: Builder) -> Op<Option<HandedOver>> {
         start(world(&source, &target), "end of a move", async move |env| {
             roles::resume(&env, &source, &target).await
@@ -308,7 +313,9 @@ impl Mirror {
     /// go on from there, [`Mirror::undo_move`] undoes it.
     ///
     /// # Errors
-    /// As [`Mirror::refresh`] and [`crate::Builder::open`]. The mirror is closed then, too.
+    /// As [`Mirror::refresh`] and [`crate::Builder::open`]; `Invalid` when the source is a mirror
+    /// itself, `Unsupported` when it has streams: neither takes it from anybody. The mirror is
+    /// closed then, too.
     pub fn hand_over(self) -> Op<HandedOver> {
         self.verb("exchange of roles", async |mirror| {
             let _turn = mirror.0.turn.take().await;

@@ -16,6 +16,7 @@ use tombolo_format::manifest::{Edit, MAIN_STREAM, TableDescription, TableName};
 use tombolo_format::property::Property;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 
+use crate::engine::OWN_NAMES;
 use crate::manifest::State;
 
 /// Where the mirror has a table of the source.
@@ -105,7 +106,7 @@ pub(super) fn keyspaces(target: &State, source: &State) -> Vec<Edit> {
     // One that was dropped before the mirror saw it: its number does not come back here either.
     if let Some(id) = source.next_keyspace_id().checked_sub(1).filter(|id| *id >= next) {
         let options = source.keyspaces().next().map(|any| (*any.options).clone()).unwrap_or_default();
-        let name = format!("dropped keyspace {id}");
+        let name = format!("{OWN_NAMES}dropped {id}");
         edits.push(Edit::KeyspaceCreated { id, name, stream: MAIN_STREAM, options });
         edits.push(Edit::KeyspaceDropped { id });
     }

@@ -8,7 +8,10 @@
 //! 1. At most one of both can be claimed for writing at any time: the source's mark is there before
 //!    the mirror's goes.
 //! 2. The mirror's mark goes only when it holds all that the source does, at one sequence number.
-//! 3. A move is undone only by who has claimed the target after the mover, and has seen its mark.
+//! 3. A move is undone only by who has claimed the source, and then the target, after the mover, and
+//!    has seen both marks: who moves on after that claims the source, so that the undoing fails.
+//! 4. No mirror is promoted to whom its source is about to move, as far as that can be read: the move
+//!    would end as if both held the same.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,26 +141,78 @@ async fn newest_write(env: &Env, source: &Builder, database: u64) -> Result<Sequ
     Ok(newest)
 }
 
-/// What the mark of a database says, and what its source has. `None` without a mark.
-pub(crate) async fn state_of(env: &Env, builder: &Builder) -> Result<Option<MirrorState>> {
+/// What was found of a database that nobody may write to.
+struct Found {
+    state: MirrorState,
+    /// Its number.
+    id: u64,
+    source: Builder,
+    /// Why its source could not be asked.
+    why: Option<Error>,
+}
+
+async fn find(env: &Env, builder: &Builder) -> Result<Option<Found>> {
     let (objects, _) = stores(builder, env)?;
     let loaded = manifest::load(env, &objects).await?;
     let Some(found) = loaded.state.mark() else { return Ok(None) };
     let mut state = MirrorState::of(found);
+    let source = Builder { registry: builder.registry.clone(), ..Db::builder(found.place.clone()) };
+    let mut why = None;
     if state.is_mirror {
-        let source = Builder { registry: builder.registry.clone(), ..Db::builder(found.place.clone()) };
         match newest_write(env, &source, found.database).await {
             Ok(newest) => state.source_sequence = Some(newest.0),
-            Err(error) => state.why = Some(error.to_string()),
+            Err(error) => {
+                state.why = Some(error.to_string());
+                why = Some(error);
+            }
         }
     }
-    Ok(Some(state))
+    let id = loaded.state.database().map_or(0, |database| database.id);
+    Ok(Some(Found { state, id, source, why }))
+}
+
+/// What the mark of a database says, and what its source has. `None` without a mark.
+pub(crate) async fn state_of(env: &Env, builder: &Builder) -> Result<Option<MirrorState>> {
+    Ok(find(env, builder).await?.map(|found| found.state))
+}
+
+/// Whether what asking a source ended with may mean that it is lost. It is there, and is not what
+/// was asked for, with all else.
+fn may_be_lost(error: &Error) -> bool {
+    is_enabled(Mutant::PromotedUnasked)
+        || matches!(
+            error.kind(),
+            ErrorKind::NotFound
+                | ErrorKind::PermissionDenied
+                | ErrorKind::Retry
+                | ErrorKind::DeadlineExceeded
+                | ErrorKind::OutcomeUnknown
+        )
+}
+
+/// # Errors
+/// `Invalid` when the source is about to move to this mirror: the move has fenced its writer, and
+/// ends as if nothing were missing.
+async fn check_not_moving(env: &Env, found: &Found, at: &str) -> Result<()> {
+    if is_enabled(Mutant::PromotedBeforeMove) {
+        return Ok(());
+    }
+    // One that cannot be read says nothing.
+    let Ok((objects, _)) = stores(&found.source, env) else { return Ok(()) };
+    let Ok(source) = manifest::load(env, &objects).await else { return Ok(()) };
+    if !source.state.mark_of(MarkKind::Moving).is_some_and(|moving| moving.database == found.id) {
+        return Ok(());
+    }
+    let message = format!("{} is about to move to {at}", found.state.place);
+    Err(Error::new(ErrorKind::Invalid, message)
+        .advice("end the move, which loses nothing: `tombolo db move` again; or undo it with `--back`"))
 }
 
 /// Takes the mark of a mirror away. See [`super::Mirror::promote`].
 pub(crate) async fn promote(env: &Env, builder: &Builder, force: bool) -> Result<Promoted> {
     let at = shown(&builder.uri);
-    let state = state_of(env, builder).await?.ok_or_else(|| not_marked(&at))?;
+    let found = find(env, builder).await?.ok_or_else(|| not_marked(&at))?;
+    let state = &found.state;
     if !state.is_mirror {
         let what = if state.is_moving { "is about to move" } else { "has moved" };
         return Err(Error::new(
@@ -165,7 +220,15 @@ pub(crate) async fn promote(env: &Env, builder: &Builder, force: bool) -> Result
             format!("{at} is no mirror: it {what} to {}", state.place),
         ));
     }
-    check_made(&state, &at)?;
+    check_made(state, &at)?;
+    check_not_moving(env, &found, &at).await?;
+    if let Some(error) = found.why.as_ref().filter(|error| !force && !may_be_lost(error)) {
+        let message = format!("the source of {at} may be there, at {}, and could not be asked", state.place);
+        return Err(Error::new(ErrorKind::Invalid, message).source(error.clone()).advice(
+            "look what became of it, as the cause says; if it is lost, force the promotion, and write to one \
+                of both only",
+        ));
+    }
     if let Some(missing) = state.missing().filter(|_| !force) {
         let message = format!("the source of {at} is there, at {}", state.place);
         return Err(Error::new(ErrorKind::Invalid, message)
@@ -177,14 +240,19 @@ pub(crate) async fn promote(env: &Env, builder: &Builder, force: bool) -> Result
     }
     let take_over = if builder.take_over == TakeOver::Always { TakeOver::Always } else { TakeOver::Never };
     let manifest = claim(env, builder, take_over).await?;
-    let found = manifest.state();
-    let Some(found) = found.mark_of(MarkKind::Mirror).cloned() else {
+    let claimed = manifest.state();
+    let Some(shown) = claimed.mark_of(MarkKind::Mirror).cloned() else {
         manifest.leave().await;
         return Err(not_marked(&at));
     };
+    // Again: a move may have begun before the claim.
+    if let Err(error) = check_not_moving(env, &found, &at).await {
+        manifest.leave().await;
+        return Err(error);
+    }
     mark(&manifest, None).await?;
-    let missing = state.source_sequence.map(|newest| newest.saturating_sub(found.sequence.0));
-    Ok(Promoted { sequence: found.sequence.0, unix_ms: found.unix_ms, missing })
+    let missing = state.source_sequence.map(|newest| newest.saturating_sub(shown.sequence.0));
+    Ok(Promoted { sequence: shown.sequence.0, unix_ms: shown.unix_ms, missing })
 }
 
 /// # Errors
@@ -218,6 +286,7 @@ pub(super) async fn hand_over(mut work: Work) -> Result<HandedOver> {
 async fn exchange(work: &mut Work) -> Result<HandedOver> {
     // What takes long comes before the gap.
     work.publish().await?;
+    check_movable(work.driven.state(), &shown(&work.source.uri))?;
     let own = work.manifest.state();
     let database = own.database().map_or(0, |database| database.id);
     let began = work.env.now();
@@ -255,9 +324,21 @@ async fn exchange(work: &mut Work) -> Result<HandedOver> {
     Ok(HandedOver { sequence: sequence.0, gap, place: shown(&work.target.uri) })
 }
 
+/// # Errors
+/// `Invalid` of a mirror of another database, whose process would be fenced for nothing;
+/// `Unsupported` with streams.
+fn check_movable(source: &State, at: &str) -> Result<()> {
+    source.check_no_streams("a move")?;
+    let Some(mark) = source.mark_of(MarkKind::Mirror) else { return Ok(()) };
+    Err(Error::new(ErrorKind::Invalid, format!("{at} is a mirror of {}, and moves nowhere", mark.place))
+        .advice("move its source, or promote it first: Mirror::promote, `tombolo db promote`"))
+}
+
 /// Puts all of a database into tables, and marks it.
 async fn take(db: &Db, moving: &Mark) -> Result<()> {
     let manifest = &db.engine().manifest;
+    // One may have begun since it was looked at.
+    manifest.state().check_no_streams("a move")?;
     match manifest.state().mark() {
         None => {}
         Some(mark) if mark.kind == MarkKind::Moving && mark.database == moving.database => {}
@@ -309,7 +390,7 @@ async fn finish(env: &Env, source: &Builder, target: &Builder, handed: HandedOve
 /// Ends a move of which only the last step is missing; `None` when more is.
 ///
 /// # Errors
-/// Those of both stores.
+/// `Invalid` when the target was promoted without all that the source has; those of both stores.
 pub(crate) async fn resume(env: &Env, source: &Builder, target: &Builder) -> Result<Option<HandedOver>> {
     let (objects, _) = stores(source, env)?;
     let loaded = manifest::load(env, &objects).await?;
@@ -324,7 +405,17 @@ pub(crate) async fn resume(env: &Env, source: &Builder, target: &Builder) -> Res
     if !is_it || there.state.mark().is_some() {
         return Ok(None);
     }
-    let handed = HandedOver { sequence: moving.sequence.0, gap: Duration::ZERO, place: shown(&target.uri) };
+    let place = shown(&target.uri);
+    if reached(&there.state) < moving.sequence && !is_enabled(Mutant::MoveEndsBehind) {
+        let message = format!("{place} was promoted before {} had moved there", shown(&source.uri));
+        return Err(Error::new(ErrorKind::Invalid, message)
+            .expected(format!("all writes up to {}", moving.sequence.0))
+            .found(format!("those up to {}", reached(&there.state).0))
+            .advice(
+                "read from the old place what is missing, write it to the new one, and destroy the old one",
+            ));
+    }
+    let handed = HandedOver { sequence: moving.sequence.0, gap: Duration::ZERO, place };
     finish(env, source, target, handed).await.map(Some)
 }
 
@@ -333,23 +424,50 @@ pub(crate) async fn move_back(env: &Env, source: &Builder, target: &Builder) -> 
     let at = shown(&source.uri);
     let (objects, _) = stores(source, env)?;
     let loaded = manifest::load(env, &objects).await?;
-    let Some(moving) = loaded.state.mark_of(MarkKind::Moving).cloned() else {
-        return Err(Error::new(ErrorKind::Invalid, format!("{at} is not about to move")));
-    };
-    // A process that mirrors is fenced by this claim: the mark cannot go any more.
+    // Not claimed for nothing.
+    moving(&loaded.state, &at)?;
+    let is_late = is_enabled(Mutant::MoveBackLate);
+    if is_late {
+        check_back(env, &loaded.state, target, &at).await?;
+    }
+    // Who moves on from here claims the source after this, whose last record is refused then.
+    let manifest = claim(env, source, TakeOver::Always).await?;
+    let may = if is_late { Ok(()) } else { check_back(env, &manifest.state(), target, &at).await };
+    match may {
+        Ok(()) => mark(&manifest, None).await,
+        Err(error) => {
+            manifest.leave().await;
+            Err(error)
+        }
+    }
+}
+
+/// # Errors
+/// `Invalid` when it does not move.
+fn moving<'a>(source: &'a State, at: &str) -> Result<&'a Mark> {
+    let not_moving = || Error::new(ErrorKind::Invalid, format!("{at} is not about to move"));
+    source.mark_of(MarkKind::Moving).ok_or_else(not_moving)
+}
+
+/// Whether a move may be undone, seen from behind claims of both sides.
+///
+/// # Errors
+/// `Invalid` when it may not; those of the target's store.
+async fn check_back(env: &Env, source: &State, target: &Builder, at: &str) -> Result<()> {
+    let moving = moving(source, at)?;
+    // A process that has claimed the target before is fenced by this: the mark cannot go any more.
     let there = claim(env, target, TakeOver::Always).await?;
     let state = there.state();
     there.leave().await;
     let is_it = state.database().is_some_and(|database| database.id == moving.database);
     let is_mirror = is_it && state.mark_of(MarkKind::Mirror).is_some();
-    if !is_mirror && !is_enabled(Mutant::MoveBackAfterwards) {
-        let message = if is_it {
-            format!("{at} has moved: {} is in its place", shown(&target.uri))
-        } else {
-            format!("{} is not the database to which {at} moves", shown(&target.uri))
-        };
-        return Err(Error::new(ErrorKind::Invalid, message).advice("end the move: `tombolo db move` again"));
+    if is_mirror || is_enabled(Mutant::MoveBackAfterwards) {
+        return Ok(());
     }
-    let manifest = claim(env, source, TakeOver::Always).await?;
-    mark(&manifest, None).await
+    let message = if is_it {
+        format!("{at} has moved: {} is in its place", shown(&target.uri))
+    } else {
+        format!("{} is not the database to which {at} moves", shown(&target.uri))
+    };
+    Err(Error::new(ErrorKind::Invalid, message).advice("end the move: `tombolo db move` again"))
 }

@@ -4,26 +4,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo_env::{BoxFuture, Env, Instant, all};
+use tombolo_env::{BoxFuture, Completion, Env, Instant, all};
 use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::mark::{Mark, MarkKind};
-use tombolo_format::manifest::{Edit, MAIN_STREAM, TableDescription};
+use tombolo_format::manifest::{Edit, MAIN_STREAM, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, ObjectStore, Result, Uri};
 
 use super::copy::Copier;
 use super::plan::{self, Copies, Placed};
 use super::{MirrorOptions, MirrorStatus};
+use crate::budget::{Membership, MemoryBudget};
 use crate::cache::BlockCache;
 use crate::checkpoint::last_sequence;
 use crate::collection::driver::Collector;
 use crate::db::{Builder, memory_of, stores};
 use crate::engine::{Sealed, unix_ms};
 use crate::flash::FlashUse;
-use crate::flush::{Elsewhere, write_elsewhere};
+use crate::flush::{Elsewhere, never_named, write_elsewhere};
 use crate::manifest::{self, Manifest, Places, State};
 use crate::memtable::Memtable;
-use crate::options::TakeOver;
+use crate::options::{Options, TakeOver};
 use crate::pace::Paces;
 use crate::reader::{Driven, FollowRequest, How, ReaderOptions};
 use crate::recovery::Claiming;
@@ -35,6 +36,8 @@ const BATCH_TABLES: usize = 16;
 const BATCH_BYTES: u64 = 256 << 20;
 /// Tables copied at once.
 const COPIES_IN_FLIGHT_MAX: usize = 4;
+/// The memtable of a look at the mirror, to which nobody writes.
+const LOOK_MEMTABLE_BYTES: u64 = 64 << 10;
 /// How often a mirror that has nothing to do puts a record, as a sign that it lives.
 const SIGN: Duration = Duration::from_secs(20);
 
@@ -76,13 +79,33 @@ pub(super) struct Work {
     tables: Tables,
     pace: Arc<Paces>,
     private: Vec<Private>,
+    /// Tables that lie in the mirror whole, and that no record is known to name: what a round has
+    /// made that did not end.
+    unnamed: Vec<TableDescription>,
+    /// Objects that no record will name, whose deletion has failed.
+    left: Vec<TableName>,
+    /// A record of which it is not known yet whether it is in place.
+    on_its_way: Option<Completion<Result<u64>>>,
     signed: Instant,
+    /// The memory of both sides.
+    pub(super) budget: Arc<MemoryBudget>,
     /// Where continuous verification goes on.
     pub(super) position: Position,
 }
 
 fn id_of(state: &State) -> u64 {
     state.database().map_or(0, |database| database.id)
+}
+
+/// Settings and memory of a look at the mirror beside its source: one memory budget for both.
+///
+/// # Errors
+/// `Invalid` when there is no room for it.
+pub(super) fn look_options(settings: &Options, budget: &Arc<MemoryBudget>) -> Result<(Options, Membership)> {
+    let memtable_bytes = settings.memtable_bytes().min(LOOK_MEMTABLE_BYTES);
+    let membership = budget.join(memtable_bytes);
+    let membership = membership.map_err(|error| error.context("making room to compare a mirror's keys"))?;
+    Ok((Options { memtable_bytes: Some(memtable_bytes), ..settings.clone() }, membership))
 }
 
 /// A URI as it is written down and shown.
@@ -134,7 +157,7 @@ impl Work {
             place: source.uri.clone(),
             objects: Arc::clone(&source_objects),
             log_store: Some(source_log),
-            options: settings,
+            options: settings.clone(),
             budget: Arc::clone(&budget),
             flash: None,
             operators: source.operators.clone(),
@@ -142,6 +165,12 @@ impl Work {
         })
         .await?;
         let database = id_of(driven.state());
+        // Asked for before anything is claimed.
+        let room = if options.verify { look_options(&settings, &budget).map(drop) } else { Ok(()) };
+        if let Err(error) = room {
+            driven.close().await;
+            return Err(error);
+        }
         let manifest = Self::claim(env, &target, (&target_objects, &*target_log), database).await;
         let manifest = match manifest {
             Ok(manifest) => manifest,
@@ -181,7 +210,11 @@ impl Work {
             tables,
             pace,
             private: Vec::new(),
+            unnamed: Vec::new(),
+            left: Vec::new(),
+            on_its_way: None,
             signed,
+            budget,
             position: Position::default(),
         };
         match work.mark_target().await {
@@ -273,6 +306,7 @@ impl Work {
 
     /// Publishes the newest state of the source.
     pub(super) async fn publish(&mut self) -> Result<Cut> {
+        self.settle().await?;
         let unix_ms = unix_ms(&self.env);
         self.driven.round().await?;
         let state = Arc::clone(self.driven.state());
@@ -299,6 +333,7 @@ impl Work {
             unix_ms,
             ..shown
         };
+        self.forget(&cut).await;
         if !is_same {
             let copies = self.copy_missing(&cut.state).await?;
             let private = match cut.has_memory {
@@ -319,10 +354,80 @@ impl Work {
         Ok(cut)
     }
 
+    /// # Errors
+    /// `OutcomeUnknown` while the store does not say what became of it: see [`Work::settle`].
     async fn commit(&mut self, edits: Vec<Edit>) -> Result<()> {
-        self.manifest.committed_in_time(edits).await?;
+        self.on_its_way = Some(self.manifest.commit(edits));
+        self.settle_last().await?;
         self.signed = self.env.now();
         Ok(())
+    }
+
+    /// Waits for the record that is on its way, and what it came to.
+    async fn settle_last(&mut self) -> Result<()> {
+        let Some(done) = &mut self.on_its_way else { return Ok(()) };
+        let ended = self.manifest.in_time(done).await?;
+        self.on_its_way = None;
+        // At once: what it names may be un-named, and deleted, before the next round.
+        let state = self.manifest.state();
+        self.unnamed.retain(|table| state.table(table.name).is_none());
+        let why = || Error::new(ErrorKind::OutcomeUnknown, "the manifest's task ended");
+        ended.unwrap_or_else(|| Err(why().advice("mirror again to see what holds"))).map(drop)
+    }
+
+    /// Waits for the record that an earlier round has left on its way: what it names is known then.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` while that is not known; `Fenced`, `Closed`.
+    async fn settle(&mut self) -> Result<()> {
+        match self.settle_last().await {
+            Err(error)
+                if self.on_its_way.is_some()
+                    || matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed) =>
+            {
+                Err(error)
+            }
+            // Its round was told.
+            _ => Ok(()),
+        }
+    }
+
+    /// Deletes what earlier rounds have made, no record names, and this one has no use for.
+    async fn forget(&mut self, cut: &Cut) {
+        let database = id_of(&cut.state);
+        let view = self.driven.engine().view_owned();
+        let is_there = |private: &Private| {
+            let is_active = Arc::ptr_eq(&view.active, &private.memtable) && private.last == cut.reached;
+            let is = |sealed: &Arc<Sealed>| {
+                Arc::ptr_eq(&sealed.memtable, &private.memtable) && private.last == sealed.last_sequence
+            };
+            is_active || view.waiting.iter().any(is)
+        };
+        let is_private = |name: TableName| {
+            let of = self.private.iter().find(|of| of.tables.iter().any(|table| table.name == name));
+            of.is_some_and(|of| cut.has_memory && is_there(of))
+        };
+        let is_of_use = |table: &TableDescription| match table.copy_of() {
+            Some(copy) if copy.database == database => cut.state.table(copy.name).is_some(),
+            Some(_) => false,
+            None => is_private(table.name),
+        };
+        let (stays, goes): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.unnamed).into_iter().partition(is_of_use);
+        self.unnamed = stays;
+        let goes = goes.into_iter().map(|table| table.name);
+        let goes: Vec<_> = std::mem::take(&mut self.left).into_iter().chain(goes).collect();
+        for name in goes {
+            self.discard(name).await;
+        }
+    }
+
+    /// Deletes an object that no record will name.
+    async fn discard(&mut self, name: TableName) {
+        if let Err(error) = self.collector.discard(name).await {
+            tracing::debug!(%error, "what is of no use could not be deleted; it is tried again");
+            self.left.push(name);
+        }
     }
 
     /// # Errors
@@ -341,6 +446,11 @@ impl Work {
     /// the next one need not copy them again.
     async fn copy_missing(&mut self, source: &Arc<State>) -> Result<Copies> {
         let mut copies = plan::copies(&self.manifest.state(), source);
+        for copy in &self.unnamed {
+            if let Some(of) = copy.copy_of().filter(|of| of.database == id_of(source)) {
+                copies.entry(of.name).or_insert_with(|| Placed::New(copy.clone()));
+            }
+        }
         let missing = plan::missing(source, &copies);
         let bytes = |tables: &[Arc<TableDescription>]| tables.iter().map(|table| table.length).sum::<u64>();
         self.left(missing.len(), bytes(&missing));
@@ -394,6 +504,7 @@ impl Work {
                     let mut status = self.status.lock();
                     status.tables_copied += 1;
                     status.bytes_copied += copy.length;
+                    self.unnamed.push(copy.clone());
                     // What lies in a keyspace that the mirror does not have yet is named with it.
                     if state.keyspace(copy.keyspace).is_some() {
                         copies.insert(table.name, Placed::Staged(name));
@@ -403,10 +514,8 @@ impl Work {
                     }
                 }
                 Err(error) => {
-                    if let Err(left) = self.collector.discard(name).await {
-                        tracing::debug!(error = %left, "what was copied in part is left to the next mirror");
-                    }
-                    failed.get_or_insert(error);
+                    self.discard(name).await;
+                    failed.get_or_insert(never_named(error));
                 }
             }
         }
@@ -475,10 +584,12 @@ impl Work {
             let wrote = write_elsewhere(&elsewhere, &cut.state, &sealed, &mut tables).await;
             if let Err(error) = wrote {
                 for table in tables {
-                    drop(self.collector.discard(table.name).await);
+                    self.discard(table.name).await;
                 }
-                return Err(error);
+                self.private.extend(written);
+                return Err(never_named(error));
             }
+            self.unnamed.extend(tables.iter().cloned());
             written.push(Private { memtable, last, tables });
         }
         let tables = written.iter().flat_map(|private| private.tables.iter().cloned()).collect();

@@ -41,6 +41,7 @@ mod memory;
 mod merging;
 mod mirror;
 mod model;
+mod moves;
 mod newer;
 mod operating;
 mod options;

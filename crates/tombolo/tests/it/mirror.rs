@@ -18,39 +18,39 @@ use crate::stores::faulty_registry;
 
 type State = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
-const SOURCE: &str = "file:///source";
-const MIRROR: &str = "mem://far/mirror";
+pub(crate) const SOURCE: &str = "file:///source";
+pub(crate) const MIRROR: &str = "mem://far/mirror";
 
 /// A source on a disk, and a mirror in another store, whose requests may fail.
 #[derive(Clone)]
-struct Two {
-    env: Env,
+pub(crate) struct Two {
+    pub(crate) env: Env,
     registry: Registry,
     /// Of the mirror's store.
-    plan: FaultPlan,
+    pub(crate) plan: FaultPlan,
     /// Of the source's.
-    near: FaultPlan,
+    pub(crate) near: FaultPlan,
 }
 
 impl Two {
-    fn new(env: &Env) -> Two {
+    pub(crate) fn new(env: &Env) -> Two {
         let (plan, near) = (FaultPlan::scripted(), FaultPlan::scripted());
         let registry = faulty_registry(&Registry::with_defaults(), "mem", &plan);
         let registry = faulty_registry(&registry, "file", &near);
         Two { env: env.clone(), registry, plan, near }
     }
 
-    fn at(&self, uri: &str) -> Builder {
+    pub(crate) fn at(&self, uri: &str) -> Builder {
         let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=16384"]).unwrap();
         Db::builder(uri).env(self.env.clone()).registry(self.registry.clone()).options(options)
     }
 
-    async fn mirror(&self) -> tombolo::Result<Mirror> {
+    pub(crate) async fn mirror(&self) -> tombolo::Result<Mirror> {
         Mirror::begin(self.at(SOURCE), self.at(MIRROR), MirrorOptions::default()).await
     }
 
     /// What lies at a URI, read without a claim.
-    async fn contents(&self, uri: &str) -> tombolo::Result<State> {
+    pub(crate) async fn contents(&self, uri: &str) -> tombolo::Result<State> {
         let db = self.at(uri).open_read_only().await?;
         let found = contents(&db).await;
         db.close().await?;
@@ -58,7 +58,7 @@ impl Two {
     }
 }
 
-fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Two) -> F) {
+pub(crate) fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Two) -> F) {
     let process = World::new(1).process("writer");
     process.run(test(Two::new(&process.env()))).unwrap();
 }
@@ -404,6 +404,77 @@ fn the_source_collects_meanwhile() {
         assert_eq!(two.contents(MIRROR).await.unwrap(), contents(&db).await.unwrap());
         mirror.close().await.unwrap();
         two.env.sleep(Duration::from_secs(300)).await;
+        db.close().await.unwrap();
+    });
+}
+
+/// Copies into keyspaces that are new there, of a round that failed.
+#[test]
+fn copies_into_new_keyspaces_count() {
+    run(|two| async move {
+        let db = two.at(SOURCE).open().await.unwrap();
+        db.default_keyspace().put("key", "value").await.unwrap();
+        db.flush().await.unwrap();
+        let mirror = two.mirror().await.unwrap();
+        mirror.refresh().await.unwrap();
+        for number in 0..6 {
+            let new = db.create_keyspace(&format!("{number}"), KeyspaceOptions::default()).await.unwrap();
+            new.put("key", vec![number; 100]).await.unwrap();
+        }
+        db.flush().await.unwrap();
+        db.default_keyspace().put("in memory", "value").await.unwrap();
+        let before = mirror.status().tables_copied;
+        let is_table =
+            |asked: &Asked<'_>| asked.kind == RequestKind::Create && asked.name.contains("/table/");
+        two.plan.inject(Rule::new(is_table, Fault::Error(ErrorKind::OutOfSpace)).skip(3));
+        assert_eq!(mirror.refresh().await.unwrap_err().kind(), ErrorKind::OutOfSpace);
+        assert_eq!(mirror.status().tables_copied - before, 3);
+        // What is of no use any more, as of a keyspace that is gone meanwhile, is deleted.
+        db.drop_keyspace("0").await.unwrap();
+        db.flush().await.unwrap();
+        two.plan.clear();
+        // All but the record that names what was written.
+        let is_record = |asked: &Asked<'_>| asked.kind == RequestKind::Put;
+        two.plan.inject(Rule::new(is_record, Fault::Error(ErrorKind::PermissionDenied)).times(1));
+        drop(mirror.refresh().await);
+        two.plan.clear();
+        mirror.refresh().await.unwrap();
+        mirror.refresh().await.unwrap();
+        assert!(mirror.status().tables_copied - before <= 7, "{:?}", mirror.status());
+        assert_eq!(two.contents(MIRROR).await.unwrap(), contents(&db).await.unwrap());
+        let look = two.at(MIRROR).open_read_only().await.unwrap();
+        let needed = look.stats().tables;
+        look.close().await.unwrap();
+        assert!(two.tables(MIRROR).await <= needed + 2, "{} for {needed}", two.tables(MIRROR).await);
+        mirror.close().await.unwrap();
+        db.close().await.unwrap();
+    });
+}
+
+/// A keyspace of any name, beside one that came and went before the mirror saw it.
+#[test]
+fn a_dropped_keyspace_takes_nobodys_name() {
+    run(|two| async move {
+        let db = two.at(SOURCE).open().await.unwrap();
+        for number in 1..5 {
+            let name = format!("dropped keyspace {number}");
+            db.create_keyspace(&name, KeyspaceOptions::default()).await.unwrap();
+        }
+        db.create_keyspace("passing", KeyspaceOptions::default()).await.unwrap();
+        let last = db.create_keyspace("dropped keyspace 5", KeyspaceOptions::default()).await.unwrap();
+        last.put("key", "value").await.unwrap();
+        db.flush().await.unwrap();
+        db.drop_keyspace("passing").await.unwrap();
+        db.create_keyspace("last", KeyspaceOptions::default()).await.unwrap();
+        db.flush().await.unwrap();
+        db.drop_keyspace("last").await.unwrap();
+        let name = format!("dropped keyspace {}", 7);
+        db.create_keyspace(&name, KeyspaceOptions::default()).await.unwrap().put("key", "x").await.unwrap();
+        db.flush().await.unwrap();
+        let mirror = two.mirror().await.unwrap();
+        mirror.refresh().await.unwrap();
+        assert_eq!(two.contents(MIRROR).await.unwrap(), contents(&db).await.unwrap());
+        mirror.close().await.unwrap();
         db.close().await.unwrap();
     });
 }
