@@ -79,13 +79,13 @@ async fn pass(
         }
     }
     let left: Vec<_> = std::iter::from_fn(|| background.left_behind.next_cold()).collect();
-    if let Err(error) = collector.collect_cold_orphans(&left, !*has_swept_cold).await {
-        left.into_iter().for_each(|table| background.left_behind.add_cold(table));
-        return Err(error);
+    let cold = collector.collect_cold_orphans(&left, !*has_swept_cold).await;
+    match &cold {
+        Ok(()) => *has_swept_cold = true,
+        Err(_) => left.into_iter().for_each(|table| background.left_behind.add_cold(table)),
     }
-    *has_swept_cold = true;
-    collector.check_deleted()?;
     // Of which no table is named any more, by this pass or by an epoch before, whose last steps
-    // they are.
-    collector.release_sources().await
+    // they are. A source keeps its tables for those pins, whatever else is out of reach.
+    let released = collector.release_sources().await;
+    cold.and(collector.check_deleted()).and(released)
 }

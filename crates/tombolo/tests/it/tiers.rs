@@ -217,6 +217,27 @@ fn tables_go_by_themselves_when_enough_of_them_has_gone_cold() {
     tables_go_when_enough_has_gone_cold();
 }
 
+/// Range deletes that a snapshot needs: they stay, and no job is done for them again and again.
+#[test]
+fn range_deletes_that_a_snapshot_keeps_wait_for_it() {
+    run_bounded(|stores| async move {
+        let (db, keys) = stores.open().await;
+        fill(&db, &keys, 0..1000, 1).await;
+        db.compact().await.unwrap();
+        let snapshot = db.snapshot();
+        keys.delete_range(key(0), key(900)).await.unwrap();
+        db.flush().await.unwrap();
+        stores.env.sleep(3 * HOUR).await;
+        let done = count(&db, "compactions");
+        stores.env.sleep(48 * HOUR).await;
+        assert_eq!(count(&db, "compactions"), done, "nothing is done again and again");
+        assert!(snapshot.get(&keys, key(7)).await.unwrap().is_some());
+        drop(snapshot);
+        db.compact().await.unwrap();
+        assert_eq!(contents(&keys).await.len(), 100);
+    });
+}
+
 /// While the cold store is out of reach, the database opens, is written, and is read where it is
 /// hot; reads of cold data say what has gone wrong.
 #[test]

@@ -78,6 +78,12 @@ fn is_due(table: &TableHandle, picking: &Picking<'_>) -> bool {
     picking.busy.is_free(table) && cold_eighths(table, picking.cold_up_to) >= least
 }
 
+/// Whether a job would leave less of what has gone cold where a table is. Range deletes stay, while
+/// a snapshot needs them: alone they would be written again and again.
+fn goes_down(table: &TableHandle, picking: &Picking<'_>) -> bool {
+    table.description().entries > 0 && is_due(table, picking)
+}
+
 /// The table of the last level of hot data that overlaps least of the cold data, for as much as
 /// goes down.
 fn down(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
@@ -86,7 +92,7 @@ fn down(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
     let run = levels.level(from)?;
     let below = levels.level(LEVEL_LAST);
     let mut due: Vec<(u64, usize)> = (0..run.len())
-        .filter(|at| is_due(&run[*at], picking))
+        .filter(|at| goes_down(&run[*at], picking))
         .map(|at| {
             let table = run[at].description();
             let met = below
@@ -98,7 +104,7 @@ fn down(levels: &Levels, picking: &Picking<'_>) -> Option<Job> {
     due.sort_unstable();
     due.into_iter().find_map(|(_, at)| {
         let followers = with_followers(run, at, picking);
-        let upper: Vec<_> = followers.into_iter().take_while(|table| is_due(table, picking)).collect();
+        let upper: Vec<_> = followers.into_iter().take_while(|table| goes_down(table, picking)).collect();
         job(levels, picking, &targets, Reason::Cold, (from, upper), LEVEL_LAST)
     })
 }
