@@ -268,7 +268,13 @@ impl Db {
         }
         let db = self.clone();
         let to_handle = move |info| db.handle_of(info);
-        if options.stream != MAIN_STREAM && !(opens && self.engine().catalog.by_name(name).is_some()) {
+        // Where the name is taken no stream is begun: whether it is still, the creation's turn says.
+        if options.stream != MAIN_STREAM && self.engine().catalog.by_name(name).is_none() {
+            if let Some(operator) = &options.operator
+                && let Err(error) = self.engine().catalog.operators().named(operator).get()
+            {
+                return Op::ready(Err(error));
+            }
             let (engine, name) = (Arc::clone(self.engine()), name.to_owned());
             let options = options.clone();
             return self.begin("creation of a keyspace", async move {
@@ -875,6 +881,7 @@ impl Db {
     fn check_batch(&self, batch: &Batch) -> Result<Option<Arc<Engine>>> {
         let required = batch.requirements.all.iter().map(|required| &required.keyspace);
         let mut stream = None;
+        let mut of_stream = None;
         for keyspace in batch.prepared.keyspaces.iter().chain(required) {
             keyspace.check()?;
             if *stream.get_or_insert(keyspace.stream) != keyspace.stream {
@@ -882,7 +889,10 @@ impl Db {
             }
             let knows = match keyspace.stream {
                 MAIN_STREAM => self.engine().catalog.knows(keyspace),
-                stream => self.engine().streams.get(stream).is_some_and(|of| of.catalog.knows(keyspace)),
+                stream => {
+                    of_stream = of_stream.or_else(|| self.engine().streams.get(stream));
+                    of_stream.as_ref().is_some_and(|of| of.catalog.knows(keyspace))
+                }
             };
             if !knows {
                 return Err(Error::new(
@@ -891,7 +901,7 @@ impl Db {
                 ));
             }
         }
-        Ok(stream.and_then(|stream| self.engine().streams.get(stream)))
+        Ok(of_stream)
     }
 }
 

@@ -1,15 +1,17 @@
 //! A consistent cut of a database.
 
+use std::collections::BTreeMap;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use tombolo_format::key::SequenceNumber;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::db::prefix::prefix_range;
 use crate::db::{Cursor, Handle, Keyspace, Scan};
-use crate::engine::{Opened, View};
+use crate::engine::{Fixed, Opened, View};
 use crate::op::Op;
 use crate::value::Value;
 
@@ -30,6 +32,9 @@ struct Open {
     view: Option<Arc<View>>,
     /// What it sees of other streams.
     cut: Option<u64>,
+    /// Of that, what was looked at: fixed as long as the cut is open, and found here without the
+    /// lock of the stream.
+    met: ArcSwapOption<BTreeMap<u32, Fixed>>,
     /// Of what a snapshot sees of another stream: that snapshot, which keeps it.
     of: Option<Snapshot>,
 }
@@ -45,6 +50,29 @@ pub(crate) struct Moment<'a> {
     pub(crate) view: Option<&'a Arc<View>>,
 }
 
+/// Where and when a read of a snapshot looks.
+enum Seen<'a> {
+    /// Of the database's own stream, or that which it was narrowed to.
+    Own(Moment<'a>),
+    Other {
+        fixed: Fixed,
+        judged_ms: u64,
+    },
+}
+
+impl Seen<'_> {
+    fn moment(&self) -> Moment<'_> {
+        match self {
+            Seen::Own(moment) => *moment,
+            Seen::Other { fixed, judged_ms } => Moment {
+                sequence: Some(fixed.sequence),
+                judged_ms: Some(*judged_ms),
+                view: fixed.view.as_ref(),
+            },
+        }
+    }
+}
+
 impl Moment<'_> {
     /// The newest of all.
     pub(crate) const NOW: Moment<'static> = Moment { sequence: None, judged_ms: None, view: None };
@@ -56,6 +84,8 @@ impl Drop for Open {
             return;
         }
         let kept_view = self.view.take().is_some();
+        // Views of streams, before these are told that nobody looks at them any more.
+        self.met.store(None);
         if let Some(cut) = self.cut {
             self.handle.engine.streams.close_cut(cut);
         }
@@ -90,7 +120,8 @@ impl Snapshot {
         // It holds all up to the number, which was taken before.
         let keeps_view = keeps_view && !is_enabled(Mutant::FilterForgetsNewSnapshots);
         let view = view.or_else(|| keeps_view.then(|| engine.view_owned()));
-        Snapshot(Arc::new(Open { handle, sequence, judged_ms, view, cut, of: None }))
+        let met = ArcSwapOption::empty();
+        Snapshot(Arc::new(Open { handle, sequence, judged_ms, view, cut, met, of: None }))
     }
 
     /// What it looks at, if not at the newest.
@@ -124,30 +155,53 @@ impl Snapshot {
         self.0.sequence
     }
 
-    /// What it sees of the stream of a keyspace.
+    /// What it sees of the stream of a keyspace, to keep.
     ///
     /// # Errors
     /// `Invalid` for a keyspace of another database.
     pub(super) fn of(&self, keyspace: &Keyspace) -> Result<Snapshot> {
-        let (handle, own) = (keyspace.handle(), &self.0.handle);
-        if Arc::ptr_eq(&handle.engine, &own.engine) {
+        let Seen::Other { fixed: Fixed { sequence, view }, judged_ms } = self.seen(keyspace)? else {
             return Ok(self.clone());
+        };
+        let (handle, of) = (Arc::clone(keyspace.handle()), Some(self.clone()));
+        let met = ArcSwapOption::empty();
+        Ok(Snapshot(Arc::new(Open { handle, sequence, judged_ms, view, cut: None, met, of })))
+    }
+
+    /// The same, for one read. Counts no reference, and takes no lock but with the first read of a
+    /// stream.
+    #[inline]
+    fn seen(&self, keyspace: &Keyspace) -> Result<Seen<'_>> {
+        if Arc::ptr_eq(&keyspace.handle().engine, &self.0.handle.engine) {
+            return Ok(Seen::Own(self.moment()));
         }
+        self.seen_of_stream(keyspace)
+    }
+
+    fn seen_of_stream(&self, keyspace: &Keyspace) -> Result<Seen<'_>> {
+        let (handle, own) = (keyspace.handle(), &self.0.handle);
         if !Arc::ptr_eq(&handle.root().engine, &own.engine) {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 format!("keyspace {:?} is of another database than the snapshot", keyspace.name()),
             ));
         }
+        let (stream, judged_ms) = (keyspace.info().stream, self.judged_ms());
+        if let Some(fixed) = self.0.met.load().as_ref().and_then(|met| met.get(&stream)) {
+            return Ok(Seen::Other { fixed: fixed.clone(), judged_ms });
+        }
         let cuts = handle.engine.snapshots.cuts();
         // Without a cut it was opened before there was any stream.
-        let fixed = self.0.cut.and_then(|cut| cuts.and_then(|cuts| cuts.at(cut)));
-        let (sequence, view) = match fixed {
-            Some(fixed) => (fixed.sequence, fixed.view),
-            None => (SequenceNumber::ZERO, None),
+        let Some(fixed) = self.0.cut.and_then(|cut| cuts.and_then(|cuts| cuts.at(cut))) else {
+            let fixed = Fixed { sequence: SequenceNumber::ZERO, view: None };
+            return Ok(Seen::Other { fixed, judged_ms });
         };
-        let (handle, judged_ms, of) = (Arc::clone(handle), self.0.judged_ms, Some(self.clone()));
-        Ok(Snapshot(Arc::new(Open { handle, sequence, judged_ms, view, cut: None, of })))
+        self.0.met.rcu(|met| {
+            let mut met = met.as_ref().map_or_else(BTreeMap::new, |met| BTreeMap::clone(met));
+            met.insert(stream, fixed.clone());
+            Some(Arc::new(met))
+        });
+        Ok(Seen::Other { fixed, judged_ms })
     }
 
     /// As [`Keyspace::get`].
@@ -155,8 +209,8 @@ impl Snapshot {
     /// # Errors
     /// As [`Keyspace::get`]; `Invalid` for a keyspace of another database.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Op<Option<Value>> {
-        match self.of(keyspace) {
-            Ok(here) => keyspace.get_at(here.moment(), key.as_ref()),
+        match self.seen(keyspace) {
+            Ok(seen) => keyspace.get_at(seen.moment(), key.as_ref()),
             Err(error) => Op::ready(Err(error)),
         }
     }
@@ -176,8 +230,8 @@ impl Snapshot {
         key: impl AsRef<[u8]>,
         read: impl FnOnce(&[u8]) -> R + Send + 'static,
     ) -> Op<Option<R>> {
-        match self.of(keyspace) {
-            Ok(here) => keyspace.get_with_at(here.moment(), key.as_ref(), read),
+        match self.seen(keyspace) {
+            Ok(seen) => keyspace.get_with_at(seen.moment(), key.as_ref(), read),
             Err(error) => Op::ready(Err(error)),
         }
     }
@@ -187,8 +241,8 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, keys: &[K]) -> Op<Vec<Option<Value>>> {
-        match self.of(keyspace) {
-            Ok(here) => keyspace.multi_get_at(here.moment(), keys),
+        match self.seen(keyspace) {
+            Ok(seen) => keyspace.multi_get_at(seen.moment(), keys),
             Err(error) => Op::ready(Err(error)),
         }
     }

@@ -61,7 +61,7 @@ use tombolo_storage::{Log, LogContext, LogOffset, LogRecord, LogStore, ObjectSto
 pub(crate) use background::Background;
 pub(crate) use catalog::{Catalog, KeyspaceInfo, OWN_NAMES, is_own_name};
 pub(crate) use commit_queue::{CommitQueue, Committed, POSTED_BYTES_MAX, Posted};
-pub(crate) use cuts::{Cuts, StreamCuts};
+pub(crate) use cuts::{Cuts, Fixed, StreamCuts};
 pub(crate) use dead_runs::{DeadRun, LooksFrom};
 pub(crate) use feed::{Feed, FeedState};
 pub(crate) use filtering::FilteringJob;

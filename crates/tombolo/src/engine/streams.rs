@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use arc_swap::ArcSwap;
 use parking_lot::RwLock;
 use tombolo_storage::Error;
 
@@ -19,7 +20,8 @@ use crate::signal::Turn;
 /// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct Streams {
-    all: RwLock<BTreeMap<u32, Arc<Engine>>>,
+    /// Read by every batch of a stream: no lock, and no word that others write.
+    all: ArcSwap<BTreeMap<u32, Arc<Engine>>>,
     /// Set with the first one, for ever.
     is_any: AtomicBool,
     /// Whose turn it is to begin one.
@@ -38,17 +40,21 @@ impl Streams {
 
     /// That of a number.
     pub(crate) fn get(&self, stream: u32) -> Option<Arc<Engine>> {
-        self.all.read().get(&stream).cloned()
+        self.all.load().get(&stream).cloned()
     }
 
     /// All, by number.
     pub(crate) fn all(&self) -> Vec<Arc<Engine>> {
-        if self.is_any() { self.all.read().values().cloned().collect() } else { Vec::new() }
+        if self.is_any() { self.all.load().values().cloned().collect() } else { Vec::new() }
     }
 
     /// Shows one to those who look for it.
     pub(crate) fn add(&self, stream: &Arc<Engine>) {
-        self.all.write().insert(stream.stream_id(), Arc::clone(stream));
+        self.all.rcu(|all| {
+            let mut all = BTreeMap::clone(all);
+            all.insert(stream.stream_id(), Arc::clone(stream));
+            all
+        });
         self.is_any.store(true, Ordering::SeqCst);
     }
 

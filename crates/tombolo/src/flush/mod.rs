@@ -277,8 +277,8 @@ async fn flush(
         free_logs(engine, sealed).await;
     }
     loop {
-        streams::leave_dropped(engine, &mut tables).await;
         let state = engine.manifest.state();
+        streams::leave_dropped(engine, &state, &mut tables).await;
         let mut edits = edits(engine, &state, sealed, &tables, replay_point);
         edits.extend(engine.age_samples(sealed.last_sequence));
         let Err(error) = engine.manifest.committed(edits).await else { break };
@@ -295,6 +295,7 @@ async fn flush(
     // First, so that who waits for the flush waits for that as well.
     buried::announce(engine, sealed);
     engine.install(Some(sealed));
+    streams::let_dropped_go(engine, sealed);
     drop(filtering);
     engine.counters.flushes.fetch_add(1, Ordering::Relaxed);
     let bytes = tables.iter().map(|table| table.length).sum();

@@ -5,8 +5,9 @@
 //! main log alone may be lost, and with it would go what a flush had left out.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use tombolo_format::manifest::{MAIN_STREAM, TableDescription};
+use tombolo_format::manifest::{Edit, MAIN_STREAM, TableDescription};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::delete_unnamed;
@@ -42,16 +43,46 @@ pub(super) async fn wait_until_known(engine: &Arc<Engine>, sealed: &Sealed) -> R
     }
 }
 
-/// Deletes tables of keyspaces that the manifest has dropped since they were written.
-pub(super) async fn leave_dropped(store: &Store, tables: &mut Vec<TableDescription>) {
+/// Deletes tables of keyspaces that a state of the manifest has dropped since they were written.
+pub(super) async fn leave_dropped(store: &Store, state: &State, tables: &mut Vec<TableDescription>) {
     if store.stream_id() == MAIN_STREAM {
         return;
     }
-    let state = store.manifest.state();
     let gone = |table: &mut TableDescription| state.keyspace(table.keyspace).is_none();
     let dropped: Vec<_> = tables.extract_if(.., gone).collect();
     if !dropped.is_empty() {
         delete_unnamed(store, &dropped).await;
+    }
+}
+
+/// The manifest knows of drops by a flush of the main stream: streams that hold something of those
+/// keyspaces show it no more, and flush what they have in memory, so that an idle one gives its
+/// space back too.
+pub(super) fn let_dropped_go(engine: &Engine, sealed: &Sealed) {
+    let dropped = |edit: &Edit| match edit {
+        Edit::KeyspaceDropped { id } => Some(*id),
+        _ => None,
+    };
+    let dropped: Vec<u32> = sealed.keyspace_edits.iter().filter_map(dropped).collect();
+    if dropped.is_empty() || engine.stream_id() != MAIN_STREAM {
+        return;
+    }
+    for stream in engine.streams.all() {
+        let (in_tables, in_memory) = {
+            let view = stream.view();
+            let in_tables = dropped.iter().any(|id| view.version.levels(*id).is_some());
+            let mut lists = view.memtables().flat_map(|memtable| memtable.lists());
+            (in_tables, lists.any(|(id, _)| dropped.contains(&id)))
+        };
+        if in_tables {
+            stream.install(None);
+        }
+        if in_memory {
+            stream.stream.has_drops.store(true, Ordering::Release);
+        }
+        if in_tables || in_memory {
+            stream.work.raise();
+        }
     }
 }
 

@@ -9,11 +9,12 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::ingest::Ingestion;
 use super::{Content, Prepared, commit_locked, so_far};
-use crate::engine::{Commit, Committed, Engine, Health, KeyspaceInfo};
+use crate::engine::{Commit, Committed, Engine, Health, KeyspaceInfo, MAIN_STREAM};
 use crate::event::Event;
 use crate::options::{Durability, KeyspaceOptions};
 
@@ -60,14 +61,16 @@ impl Change {
                 if let Some(operator) = &creation.options.operator {
                     engine.catalog.operators().named(operator).get()?;
                 }
+                let stream = creation.options.stream;
+                if stream != MAIN_STREAM
+                    && engine.streams.get(stream).is_none()
+                    && !is_enabled(Mutant::StreamNeverBegun)
+                {
+                    return Err(no_stream(&creation.name));
+                }
                 let id = commit.next_keyspace;
                 let options = creation.options.to_manifest();
-                let pushed = prepared.batch.push_create_keyspace(
-                    id,
-                    &creation.name,
-                    creation.options.stream,
-                    &options,
-                );
+                let pushed = prepared.batch.push_create_keyspace(id, &creation.name, stream, &options);
                 pushed.map_err(invalid)?;
                 let committed =
                     commit_locked(engine, commit, Content::Batch(&prepared), Durability::Durable)?;
@@ -95,6 +98,14 @@ impl Change {
             }
         }
     }
+}
+
+/// Its stream was not begun, as the name was taken when the creation came: what is written to it
+/// would have no log of its own.
+#[cold]
+fn no_stream(name: &str) -> Error {
+    Error::new(ErrorKind::Retry, format!("keyspace {name:?} was dropped meanwhile"))
+        .advice("create it again, which begins its stream")
 }
 
 impl Creation {

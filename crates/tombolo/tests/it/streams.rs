@@ -8,14 +8,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tombolo::{
     Batch, Builder, Condition, Db, Durability, Env, ErrorKind, Ingest, Keyspace, KeyspaceOptions, Op,
-    Options, ReaderOptions, RecordOptions, Result, Snapshot, TakeOver,
+    OperatorName, Options, ReaderOptions, RecordOptions, Result, Snapshot, TakeOver,
 };
 use tombolo_env::simulated::{Crash, World};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::backend::object_log::ObjectLogStore;
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
-use tombolo_storage::{LogStore, ObjectStore, Registry, Uri};
+use tombolo_storage::{Epoch, LogStore, ObjectStore, Purpose, Registry, Request, Uri};
 
 const KINDS: [&str; 4] = ["memory", "objects", "mapped", "written"];
 
@@ -585,6 +585,83 @@ fn a_keyspace_of_a_stream_is_served_once_its_creation_is_durable() {
     });
 }
 
+/// A name that is given up while a creation stands in line, which has begun no stream as the name
+/// was taken.
+fn dropped_before_the_creation() {
+    run("memory", |stores| async move {
+        let objects = FaultObjectStore::new(&stores.env, Arc::clone(&stores.objects), stores.plan.clone());
+        let slow = Stores { objects: Arc::new(objects), ..stores.clone() };
+        let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=16384"]).unwrap();
+        let open = || slow.builder().options(options.clone()).open();
+        let db = open().await.unwrap();
+        db.create_keyspace("one", KeyspaceOptions::default()).await.unwrap();
+        db.flush().await.unwrap();
+        let is_table = |asked: &Asked<'_>| asked.kind == RequestKind::Create;
+        stores.plan.inject(Rule::new(is_table, Fault::Delay(Duration::from_secs(20))));
+        let mut waiting = Vec::new();
+        while db.property("writes-waiting").unwrap().value.number().unwrap() == 0 {
+            let key = (waiting.len() as u32).to_be_bytes();
+            waiting.push(db.default_keyspace().put_with(key, [1; 4000], Durability::Accepted));
+        }
+        let dropped = db.drop_keyspace("one");
+        let made = db.open_or_create_keyspace("one", of_stream(3));
+        dropped.await.unwrap();
+        let error = made.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Retry, "{error}");
+        stores.plan.clear();
+        for write in waiting {
+            write.await.unwrap();
+        }
+        let one = db.open_or_create_keyspace("one", of_stream(3)).await.unwrap();
+        one.put(b"k", b"v").await.unwrap();
+        drop((db, one));
+        let db = open().await.unwrap();
+        assert_eq!(value(&db.keyspace("one").unwrap(), b"k").await.unwrap(), b"v");
+    });
+}
+
+#[test]
+fn a_keyspace_of_a_stream_that_was_not_begun_is_not_made() {
+    dropped_before_the_creation();
+}
+
+#[test]
+fn a_creation_that_fails_begins_no_stream() {
+    run("memory", |stores| async move {
+        let db = stores.open().await;
+        let taken = db.create_keyspace("default", of_stream(3)).await;
+        assert_eq!(taken.unwrap_err().kind(), ErrorKind::AlreadyExists);
+        let operator = Some(OperatorName::new("nobodys", 1).unwrap());
+        let unknown = KeyspaceOptions { operator, ..of_stream(3) };
+        assert!(db.create_keyspace("one", unknown).await.is_err());
+        assert_eq!(stores.lanes().await, ["0: Main"]);
+        db.subscribe("all", 1 << 20).await.unwrap();
+    });
+}
+
+/// Nobody writes to a stream any more whose keyspaces are dropped.
+#[test]
+fn an_idle_stream_gives_the_space_of_dropped_keyspaces_back() {
+    run("memory", |stores| async move {
+        let db = stores.open().await;
+        let request = Request::new(Purpose::Verify, Epoch::NONE);
+        let tables = async || {
+            let listed = stores.objects.list(request, "", None, 10_000).await.unwrap();
+            listed.objects.iter().filter(|object| object.name.as_str().contains("/table/")).count()
+        };
+        let one = db.create_keyspace("one", of_stream(1)).await.unwrap();
+        let other = db.create_keyspace("other", of_stream(1)).await.unwrap();
+        one.put(b"k", vec![1; 10_000]).await.unwrap();
+        db.flush().await.unwrap();
+        other.put(b"k", vec![1; 10_000]).await.unwrap();
+        assert!(tables().await > 0);
+        db.drop_keyspace("one").await.unwrap();
+        db.drop_keyspace("other").await.unwrap();
+        stores.env.sleep(Duration::from_secs(600)).await;
+        assert_eq!(tables().await, 0);
+    });
+}
+
 #[cfg(feature = "mutants")]
 mod mutants {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -600,6 +677,11 @@ mod mutants {
             let test = || crash_everywhere(WRITTEN, seed, 24, crash, 1);
             catch_unwind(AssertUnwindSafe(test)).is_err()
         })
+    }
+
+    #[test]
+    fn a_stream_that_was_never_begun() {
+        notices(Mutant::StreamNeverBegun, dropped_before_the_creation);
     }
 
     #[test]

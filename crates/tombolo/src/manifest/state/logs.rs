@@ -22,8 +22,8 @@ impl State {
         }
         let message = format!("the database has streams beside the main one, and {what} does not know them");
         Err(Error::new(ErrorKind::Unsupported, message).advice(
-            "open it for writing, which shows all of it; or move its keyspaces of other streams to one \
-                that was made without a stream, and drop them",
+            "open it for writing, which shows all of it; or move what its keyspaces of other streams hold to \
+                some that were made without a stream, drop those, and close the database and open it again",
         ))
     }
 
