@@ -268,7 +268,7 @@ impl Db {
         }
         let db = self.clone();
         let to_handle = move |info| db.handle_of(info);
-        // Where the name is taken no stream is begun: whether it is still, the creation's turn says.
+        // Where the name is taken no stream is begun; the creation's turn says whether it is still.
         if options.stream != MAIN_STREAM && self.engine().catalog.by_name(name).is_none() {
             if let Some(operator) = &options.operator
                 && let Err(error) = self.engine().catalog.operators().named(operator).get()

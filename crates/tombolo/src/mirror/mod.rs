@@ -214,7 +214,8 @@ impl Mirror {
     /// [`Mirror::hand_over`].
     ///
     /// # Errors
-    /// `Invalid` when the target was promoted without all that the source holds; those of both stores.
+    /// `Invalid` when the target was promoted without all that the source holds; those of both
+    /// stores.
     pub fn finish_move(source: Builder, target: Builder) -> Op<Option<HandedOver>> {
         start(world(&source, &target), "end of a move", async move |env| {
             roles::resume(&env, &source, &target).await

@@ -8,10 +8,10 @@
 //! 1. At most one of both can be claimed for writing at any time: the source's mark is there before
 //!    the mirror's goes.
 //! 2. The mirror's mark goes only when it holds all that the source does, at one sequence number.
-//! 3. A move is undone only by who has claimed the source, and then the target, after the mover, and
-//!    has seen both marks: who moves on after that claims the source, so that the undoing fails.
-//! 4. No mirror is promoted to whom its source is about to move, as far as that can be read: the move
-//!    would end as if both held the same.
+//! 3. A move is undone only after claims of the source, and then of the target, which have shown
+//!    both marks. A mover that goes on after that claims the source, so that the undoing fails.
+//! 4. A mirror to which its source is about to move is not promoted, as far as that can be read:
+//!    the move would end as if both held the same.
 
 use std::sync::Arc;
 use std::time::Duration;

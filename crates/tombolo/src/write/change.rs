@@ -100,8 +100,8 @@ impl Change {
     }
 }
 
-/// Its stream was not begun, as the name was taken when the creation came: what is written to it
-/// would have no log of its own.
+/// Its stream was not begun, as the name was taken when the creation came: writes to it would have
+/// no log of their own.
 #[cold]
 fn no_stream(name: &str) -> Error {
     Error::new(ErrorKind::Retry, format!("keyspace {name:?} was dropped meanwhile"))

@@ -429,7 +429,7 @@ fn copies_into_new_keyspaces_count() {
         two.plan.inject(Rule::new(is_table, Fault::Error(ErrorKind::OutOfSpace)).skip(3));
         assert_eq!(mirror.refresh().await.unwrap_err().kind(), ErrorKind::OutOfSpace);
         assert_eq!(mirror.status().tables_copied - before, 3);
-        // What is of no use any more, as of a keyspace that is gone meanwhile, is deleted.
+        // Copies of no use any more, as of a keyspace that is gone meanwhile, are deleted.
         db.drop_keyspace("0").await.unwrap();
         db.flush().await.unwrap();
         two.plan.clear();

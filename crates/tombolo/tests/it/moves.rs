@@ -180,7 +180,7 @@ fn promoted_out_of_reach() {
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("was promoted before"), "{error}");
         assert!(!two.is_open(SOURCE).await);
-        // What is missing can be read there.
+        // The rest can be read there.
         assert_eq!(two.contents(SOURCE).await.unwrap().len(), 2);
     });
 }
