@@ -200,7 +200,7 @@ async fn check_not_moving(env: &Env, found: &Found, at: &str) -> Result<()> {
     // One that cannot be read says nothing.
     let Ok((objects, _)) = stores(&found.source, env) else { return Ok(()) };
     let Ok(source) = manifest::load(env, &objects).await else { return Ok(()) };
-    if !source.state.mark_of(MarkKind::Moving).is_some_and(|moving| moving.database == found.id) {
+    if source.state.mark_of(MarkKind::Moving).is_none_or(|moving| moving.database != found.id) {
         return Ok(());
     }
     let message = format!("{} is about to move to {at}", found.state.place);
