@@ -332,8 +332,8 @@ impl Backups {
         let copied = match is_lying {
             // Of a backup that ended early, or of one whose own object is damaged: then it may be
             // sound, and stays.
-            true => self.same(&to, (&source, &from)).await?,
-            false => None,
+            true if !is_enabled(Mutant::BackupDeletesUncompared) => self.same(&to, (&source, &from)).await?,
+            _ => None,
         };
         let Copied { length, checksum } = match copied {
             Some(copied) => copied,
@@ -452,7 +452,9 @@ impl Backups {
                 continue;
             }
             let record = match self.place.backup(number).await {
-                Err(error) if !is_newest && is_worthless(&error) => {
+                Err(error)
+                    if !is_newest && (is_worthless(&error) || is_enabled(Mutant::PruneDeletesUnread)) =>
+                {
                     pruned.backups.push(number);
                     continue;
                 }

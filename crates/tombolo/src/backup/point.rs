@@ -110,7 +110,9 @@ impl Backups {
             let db = target.open().await.map_err(unfinished)?;
             // The database of which the backup was made has gone on: what ended under an operand
             // that is yet to come stays, and what a transaction held then it holds no more.
-            db.engine().time.settle_nothing();
+            if !is_enabled(Mutant::RestoreEndsOperands) {
+                db.engine().time.settle_nothing();
+            }
             let applied = match db.let_go_of_prepared().await {
                 Ok(()) => this.apply(&plan, &db, &mut restored).await,
                 Err(error) => Err(error),
@@ -168,15 +170,18 @@ impl Backups {
             return Ok(plan);
         }
         let led = self.lead_on(&mut plan).await;
-        match damaged {
-            Some(damaged) if !matches!(led, Ok(true)) => Err(damaged),
-            _ => led.map(|_| plan),
+        let Some(damaged) = damaged.filter(|_| !is_enabled(Mutant::RestorePassesDamagedBackup)) else {
+            return led.map(|()| plan);
+        };
+        let mut leads = led.is_ok() && to_sequence != u64::MAX;
+        for changes in &plan.changes {
+            leads = leads || self.is_later(Some(changes), to_unix_ms).await?;
         }
+        if leads { Ok(plan) } else { Err(damaged) }
     }
 
-    /// Finds the changes that lead from the backup of the plan to its point; whether they go as far
-    /// as that.
-    async fn lead_on(&self, plan: &mut Plan) -> Result<bool> {
+    /// Finds the changes that lead from the backup of the plan to its point.
+    async fn lead_on(&self, plan: &mut Plan) -> Result<()> {
         let (to_sequence, to_unix_ms) = (plan.to_sequence, plan.to_unix_ms);
         let mut reached = plan.backup.last_sequence;
         for (after, last) in self.place.changes().await? {
@@ -186,7 +191,7 @@ impl Backups {
             if after > reached && !is_enabled(Mutant::RestoreAcrossGap) {
                 // A time that lies before the gap needs none of it.
                 if to_unix_ms != u64::MAX && self.is_later(plan.changes.last(), to_unix_ms).await? {
-                    return Ok(true);
+                    return Ok(());
                 }
                 let message = format!("changes between {reached} and {after} are not in the archive");
                 return Err(gone(
@@ -201,7 +206,7 @@ impl Backups {
             let message = format!("the archive ends at write {reached}, before write {to_sequence}");
             return Err(gone(message, "archive the changes up to there, or restore to a number before"));
         }
-        Ok(to_sequence != u64::MAX || self.is_later(plan.changes.last(), to_unix_ms).await?)
+        Ok(())
     }
 
     /// Whether the last of these changes was written after a time.

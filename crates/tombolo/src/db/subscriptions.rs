@@ -125,7 +125,7 @@ async fn take(followed: &Followed, kept_in: &Keyspace, name: &str, sequence: u64
         let Some(found) = kept_in.get_versioned(&key).await? else { return Err(missing(name)) };
         let SubscriptionPlace { sequence: place, bytes_max } =
             SubscriptionPlace::decode(&found.value).map_err(damaged)?;
-        let place = place.max(sequence);
+        let place = if is_enabled(Mutant::PlaceGoesBack) { sequence } else { place.max(sequence) };
         let record = SubscriptionPlace { sequence: place, bytes_max }.encode();
         // Else another handle was faster, or has ended it.
         let is_same = Condition::Unchanged(Some(found.sequence));

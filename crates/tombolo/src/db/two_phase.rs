@@ -434,7 +434,8 @@ impl Db {
     /// Lets go of the locks of all prepared transactions until the next opening: changes
     /// are written that came after they were decided elsewhere.
     pub(crate) async fn let_go_of_prepared(&self) -> Result<()> {
-        let Some(reserved) = self.reserved_if_any() else { return Ok(()) };
+        let reserved = self.reserved_if_any().filter(|_| !is_enabled(Mutant::RestoreHoldsPrepared));
+        let Some(reserved) = reserved else { return Ok(()) };
         let locks = &self.engine().transactions.locks;
         for_each_prepared(&reserved, |id, _| {
             if let Some(owner) = locks.prepared_as(id) {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use super::KeyspaceInfo;
 use crate::signal::{Signal, Turn};
@@ -37,7 +38,7 @@ impl Followed {
         let taken = self.places.values().map(|(place, _)| *place).min().unwrap_or(u64::MAX);
         let gone = |(total, end): &&(u64, u64)| *end <= taken || total.saturating_add(kept) < total_bytes;
         let end = self.pieces.iter().take_while(gone).last().map(|(_, end)| *end);
-        end.filter(|end| *end > self.gone)
+        end.filter(|end| *end > self.gone || is_enabled(Mutant::ChangesGoneMarkFalls))
     }
 
     /// A change of so many bytes was committed with this number, and older ones have gone.
@@ -65,6 +66,7 @@ impl Followed {
     /// What was kept when the database was opened is from after `gone`, and ends with this change.
     pub(crate) fn begin(&mut self, gone: u64, last: Option<(u64, u64)>) {
         self.gone = gone;
+        let last = last.or(is_enabled(Mutant::ChangesGoneMarkFalls).then_some((0, 0)));
         if let Some((total_bytes, sequence)) = last {
             self.total_bytes = total_bytes;
             self.pieces.push_back((total_bytes, sequence));

@@ -616,6 +616,30 @@ fn a_damaged_backup_does_not_bar_points_that_changes_lead_to() {
     });
 }
 
+/// Nor do changes that are damaged, and come after the point.
+#[test]
+fn damaged_changes_from_after_a_point_do_not_bar_it() {
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        db.subscribe(Backups::SUBSCRIPTION, 1 << 20).await.unwrap();
+        places.back_up(&db).await.unwrap();
+        places.env.sleep(Duration::from_secs(5)).await;
+        let mut points = Vec::new();
+        for number in 0..3 {
+            fill(&db, number, number + 1).await;
+            places.backups().archive(&db).await.unwrap();
+            points.push((u64::try_from(places.env.unix_time().as_millis()).unwrap(), contents(&db).await));
+            places.env.sleep(Duration::from_secs(5)).await;
+        }
+        let newest = places.names("changes/").await.pop().unwrap();
+        places.damage(&newest).await;
+        let (restored, found) = places.restored(RestorePoint::UnixMs(points[0].0)).await.unwrap();
+        assert_eq!((restored.is_complete, found == points[0].1), (true, true));
+        let error = places.restored(RestorePoint::UnixMs(points[2].0)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+    });
+}
+
 /// That the backup cannot take a change is known before the target is touched.
 #[test]
 fn what_a_backup_cannot_take_is_known_at_first() {
@@ -671,4 +695,9 @@ fn backups_that_are_kept_wrongly_are_noticed() {
     notices(Mutant::PruneDeletesNamed, backups_share_tables);
     notices(Mutant::RestoreAcrossGap, an_archive_that_came_too_late);
     notices(Mutant::RestoreAppliesTwice, changes_that_were_archived_twice);
+    notices(Mutant::BackupDeletesUncompared, what_cannot_be_read_now_is_not_deleted);
+    notices(Mutant::PruneDeletesUnread, what_cannot_be_read_now_is_not_deleted);
+    notices(Mutant::RestoreEndsOperands, operands_that_end_are_restored_at_any_time);
+    notices(Mutant::RestoreHoldsPrepared, a_transaction_in_doubt_does_not_end_a_restore);
+    notices(Mutant::RestorePassesDamagedBackup, a_damaged_backup_does_not_bar_points_that_changes_lead_to);
 }

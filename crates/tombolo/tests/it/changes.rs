@@ -556,4 +556,6 @@ fn changes_that_are_kept_wrongly_are_noticed() {
     notices(Mutant::FollowedForgotten, changes_through_takeovers);
     notices(Mutant::ChangesToldEarly, changes_that_are_not_durable);
     notices(Mutant::BeforeImageAcrossGap, values_from_before);
+    notices(Mutant::ChangesGoneMarkFalls, what_came_before_a_subscription_is_not_there_after_an_opening);
+    notices(Mutant::PlaceGoesBack, a_place_never_goes_back);
 }
