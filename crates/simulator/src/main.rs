@@ -405,10 +405,10 @@ fn mutants(chosen: &[Scenario], arguments: &Arguments) -> ExitCode {
         |hunt: &Hunt| arguments.mutant.as_deref().is_none_or(|name| name == format!("{:?}", hunt.mutant));
     let is_chosen =
         |hunt: &&Hunt| chosen.iter().any(|scenario| scenario.name == hunt.scenario) && is_named(hunt);
-    let hunts: Vec<Hunt> = mutants::ALL.iter().filter(is_chosen).copied().collect();
+    let all = || mutants::ALL.iter().chain(mutants::SEMANTIC);
+    let hunts: Vec<Hunt> = all().filter(is_chosen).copied().collect();
     if hunts.is_empty() {
-        let hunters: Vec<&str> =
-            mutants::ALL.iter().filter(|hunt| is_named(hunt)).map(|hunt| hunt.scenario).collect();
+        let hunters: Vec<&str> = all().filter(|hunt| is_named(hunt)).map(|hunt| hunt.scenario).collect();
         match (&arguments.mutant, arguments.scenario.as_deref()) {
             (Some(name), Some(scenario)) if !hunters.is_empty() => {
                 eprintln!("the scenario {scenario} does not hunt {name:?}: {} does", hunters.join(", "));

@@ -90,6 +90,36 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::CompactionForgetsSnapshots, "random", 64),
 ];
 
+/// Hunts for rules of what operations mean, by long histories. A test of the owner's crate notices
+/// each at once: that these notice too shows what the histories reach. They are for a campaign.
+pub const SEMANTIC: &[Hunt] = &[
+    hunt(Mutant::MergeFoldedWithoutProof, "metamorphic", 40),
+    hunt(Mutant::MergeFoldedAcrossSnapshots, "metamorphic", 40),
+    hunt(Mutant::MergeAnswersAlone, "metamorphic", 40),
+    hunt(Mutant::MergeLostOnMiss, "metamorphic", 40),
+    hunt(Mutant::MergeOrderReversed, "metamorphic", 40),
+    hunt(Mutant::JoinedOperandsSeenBefore, "metamorphic", 40),
+    hunt(Mutant::OutputCutWithinKey, "metamorphic", 40),
+    hunt(Mutant::PartForgetsWhatItHolds, "metamorphic", 40),
+    hunt(Mutant::FilterHidesRangeDelete, "metamorphic", 40),
+    hunt(Mutant::RowsIgnoreRangeDeletes, "metamorphic", 40),
+    hunt(Mutant::RangeDeleteUncut, "metamorphic", 40),
+    hunt(Mutant::RangeDeleteDroppedByKey, "metamorphic", 40),
+    hunt(Mutant::RangeDeleteMovedBelow, "metamorphic", 40),
+    hunt(Mutant::RangeDeleteLostInReplay, "metamorphic", 40),
+    hunt(Mutant::ReplaySortsRangeDeletes, "metamorphic", 40),
+    hunt(Mutant::SingleDeleteRevives, "metamorphic", 40),
+    hunt(Mutant::FilterIgnoresSnapshots, "metamorphic", 40),
+    hunt(Mutant::FilterDropsOverOlder, "metamorphic", 40),
+    hunt(Mutant::ExpiredDroppedOverOlder, "metamorphic", 40),
+    hunt(Mutant::OperandJudgedAtTheRead, "metamorphic", 40),
+    hunt(Mutant::ExpiredForgetsOperandsAbove, "metamorphic", 40),
+    hunt(Mutant::SnapshotJudgesByNow, "metamorphic", 40),
+    hunt(Mutant::BehindLiesOver, "metamorphic", 40),
+    hunt(Mutant::OverrideIgnored, "metamorphic", 40),
+    hunt(Mutant::CompactionForgetsSnapshots, "metamorphic", 40),
+];
+
 /// A rule that is out while this lives.
 #[derive(Debug)]
 pub struct TakenOut {

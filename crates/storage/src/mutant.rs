@@ -104,6 +104,8 @@ pub enum Mutant {
     MergeAnswersAlone,
     MergeLostOnMiss,
     MergeOrderReversed,
+    OutputCutWithinKey,
+    PartForgetsWhatItHolds,
     JoinedOperandsSeenBefore,
     OlderVersionsEndWithTheBlock,
     ViewKeepsFlushedMemtables,

@@ -346,6 +346,9 @@ impl Run {
                 // A value under operands is not what the key has.
                 let is_whole = released.len() == 1;
                 for (trailer, value) in released {
+                    if entry.is_none() && is_enabled(Mutant::PartForgetsWhatItHolds) {
+                        break;
+                    }
                     let key = InternalKey::new(retention.key(), trailer);
                     let place = Place { is_new: held_new && is_first, is_older: !held_new, is_hot: held_hot };
                     let (outputs, place) = two.of(held_above, trailer, place);
@@ -479,7 +482,7 @@ impl Run {
         }
         outputs.tally.written += 1;
         // All versions of a key stay in one table: sorted levels do not overlap.
-        if place.is_new {
+        if place.is_new || is_enabled(Mutant::OutputCutWithinKey) {
             while let Some(cut) = outputs.ranges.cut_before(Some(key.user_key)) {
                 Box::pin(self.finish(outputs, Some(&cut))).await?;
             }

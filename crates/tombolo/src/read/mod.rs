@@ -202,7 +202,7 @@ fn find_in_memory<R>(
     let Some(levels) = view.version.levels(keyspace) else { return Ok(InMemory::Answer(None)) };
     let mut probes = 0;
     let mut answer = Ok(InMemory::Answer(None));
-    for table in candidates(levels, key) {
+    for (passed, table) in candidates(levels, key).enumerate() {
         probes += 1;
         let cover = if levels.has_ranges { cover_of(table, key, sequence) } else { Some(Cover(None)) };
         let Some(cover) = cover else {
@@ -218,11 +218,12 @@ fn find_in_memory<R>(
             Probe::Absent => Ok(InMemory::Answer(None)),
             Probe::Miss => Ok(InMemory::Miss),
             Probe::Found(hit) if hides_hit(cover, &hit) => Ok(InMemory::Answer(None)),
+            Probe::Found(hit) if matches!(says(hit.trailer), Ok(Says::Operand)) => {
+                let (met, read) = (Some((passed, hit)), |(value, _)| from_versions(value));
+                return versions::get_from_met(view, asked, &lookup, met, read);
+            }
             Probe::Found(hit) => match table_answer(table, key, hit, &mut from_table) {
                 Ok(InMemory::Answer(Some(Found::Answer(answer)))) => Ok(InMemory::Answer(answer)),
-                Ok(InMemory::Answer(Some(Found::Fold))) => {
-                    return versions::get_in_memory(view, asked, &lookup, |(value, _)| from_versions(value));
-                }
                 Ok(_) => Ok(InMemory::Miss),
                 Err(error) => Err(error),
             },

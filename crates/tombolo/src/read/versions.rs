@@ -179,16 +179,33 @@ pub(super) fn get_in_memory<R>(
     view: &View,
     asked: Asked<'_>,
     lookup: &Lookup<'_>,
+    read: impl FnMut(Ending) -> Option<R>,
+) -> Result<InMemory<R>> {
+    get_from_met(view, asked, lookup, None, read)
+}
+
+/// The same, from where its newest version was met: in the table after so many candidates. Nothing
+/// of the key, nor a range delete over it, is in memtables and in those before.
+#[cold]
+pub(super) fn get_from_met<R>(
+    view: &View,
+    asked: Asked<'_>,
+    lookup: &Lookup<'_>,
+    met: Option<(usize, Hit)>,
     mut read: impl FnMut(Ending) -> Option<R>,
 ) -> Result<InMemory<R>> {
     let mut walk = Walk::new(asked, lookup);
-    if !walk.memtables(view, asked)?
+    let (passed, mut met) = met.map_or((0, None), |(passed, hit)| (passed, Some(hit)));
+    if (met.is_some() || !walk.memtables(view, asked)?)
         && let Some(levels) = view.version.levels(asked.keyspace.id)
     {
-        'tables: for table in candidates(levels, lookup.target.user_key) {
+        'tables: for table in candidates(levels, lookup.target.user_key).skip(passed) {
             let key = lookup.target.user_key;
             let Some(cover) = cover_of(table, key, asked.sequence) else { return Ok(InMemory::Miss) };
-            let mut probe = table.probe(&walk.lookup)?;
+            let mut probe = match met.take() {
+                Some(hit) => Probe::Found(hit),
+                None => table.probe(&walk.lookup)?,
+            };
             loop {
                 let hit = match probe {
                     Probe::Absent if cover.is_there() => break 'tables,

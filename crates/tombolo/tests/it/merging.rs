@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 use tombolo::{
-    AssociativeOperator, Batch, Builder, Db, Durability, Env, ErrorKind, Event, FullOperator, Keyspace,
-    KeyspaceOptions, Listener, Operator, OperatorError, OperatorName, Options, Registry, Snapshot, TakeOver,
+    AssociativeOperator, Batch, Builder, Compression, Db, Durability, Env, ErrorKind, Event, FullOperator,
+    Keyspace, KeyspaceOptions, Listener, Operator, OperatorError, OperatorName, Options, Registry, Snapshot,
+    TakeOver,
 };
 use tombolo_env::simulated::World;
 
@@ -506,45 +507,65 @@ fn a_value_beyond_the_limit_stays_unfolded() {
     assert_eq!(keys.get("large").wait().unwrap().unwrap(), b"small again");
 }
 
-/// Counters of many keys, over tables of several levels that are compacted in parts: none loses an
-/// operand where a job is cut.
-#[test]
-fn no_operand_is_lost_where_a_compaction_is_cut() {
-    let kept = Kept::new("cut");
+/// Lists of many keys, over tables of several levels that are compacted in parts: none loses an
+/// operand where a job is cut, nor where one of its tables ends.
+fn operands_stay_where_a_compaction_is_cut() {
+    let world = World::new(1);
+    let env = world.process("p").env();
     let options = Options::parse(["memory_bytes=4194304", "memtable_bytes=65536"]).unwrap();
-    let db = kept.builder().options(options).open().wait().unwrap();
-    let keys = db.create_keyspace("keys", self::options("append_comma")).wait().unwrap();
-    let mut sums = BTreeMap::<Vec<u8>, Vec<u8>>::new();
+    let db = Db::builder("mem://cut").env(env).registry(Registry::with_defaults()).options(options);
+    let db = db.open().wait().unwrap();
+    let settings = KeyspaceOptions { compression: Compression::None, ..self::options("append_comma") };
+    let keys = db.create_keyspace("keys", settings).wait().unwrap();
+    let mut lists = BTreeMap::<Vec<u8>, Vec<u8>>::new();
     let mut snapshot = None;
     for round in 0..6_u64 {
-        for key in 0..2000_u64 {
-            let place = (key * 7 + round) % 2000;
-            let (name, operand) = (place.to_be_bytes(), format!("{round:020}"));
+        for key in 0..500_u64 {
+            let place = (key * 7 + round) % 500;
+            let (name, operand) = (place.to_be_bytes(), format!("{round:0250}"));
             keys.merge_with(name, &operand, Durability::Accepted).wait().unwrap();
-            let value = sums.entry(name.to_vec()).or_default();
+            let value = lists.entry(name.to_vec()).or_default();
             if !value.is_empty() {
                 value.push(b',');
             }
             value.extend_from_slice(operand.as_bytes());
         }
         if round == 2 {
-            snapshot = Some((db.snapshot(), sums.clone()));
+            snapshot = Some((db.snapshot(), lists.clone()));
         }
         if round == 4 {
             db.compact().wait().unwrap();
         }
     }
     db.compact().wait().unwrap();
+    assert!(keys.table_properties().unwrap().len() > 3, "nothing was cut");
     let found = |scan: tombolo::Scan| -> Map {
         scan.map(|entry| entry.unwrap()).map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
     };
-    assert!(found(keys.scan::<&[u8]>(..)) == sums);
+    let gets = |wanted: &Map| {
+        wanted.iter().all(|(key, value)| keys.get(key).wait().unwrap().is_some_and(|got| *got == value[..]))
+    };
+    assert!(found(keys.scan::<&[u8]>(..)) == lists && gets(&lists));
     let (snapshot, then) = snapshot.unwrap();
     assert!(found(snapshot.scan::<&[u8]>(&keys, ..)) == then);
     drop(snapshot);
     db.compact().wait().unwrap();
-    assert!(found(keys.scan::<&[u8]>(..)) == sums);
+    assert!(found(keys.scan::<&[u8]>(..)) == lists && gets(&lists));
     assert!(db.verify().wait().unwrap().damage.is_empty());
+}
+
+#[test]
+fn no_operand_is_lost_where_a_compaction_is_cut() {
+    operands_stay_where_a_compaction_is_cut();
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn operands_lost_where_a_compaction_is_cut_are_noticed() {
+    use tombolo_storage::mutant::{Mutant, notices};
+
+    notices(Mutant::OutputCutWithinKey, operands_stay_where_a_compaction_is_cut);
+    notices(Mutant::PartForgetsWhatItHolds, operands_stay_where_a_compaction_is_cut);
 }
 
 /// Operands that a read has joined in memory, and what lies between the reads: range deletes,
