@@ -5,14 +5,26 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tombolo::{Db, Durability, Env, Keyspace, KeyspaceOptions, Options};
+use tombolo_env::simulated::World;
+
+/// A database on the caller's thread, where mutants are on, and its world.
+fn simulated() -> (World, Db) {
+    let world = World::new(1);
+    let env = world.process("p").env();
+    (world, open_in(env, "mem://counts"))
+}
 
 fn open(uri: &str) -> Db {
+    open_in(Env::real(), uri)
+}
+
+fn open_in(env: Env, uri: &str) -> Db {
     let mut options = Options::parse(["memory_bytes=16777216", "memtable_bytes=4194304"]).unwrap();
     options.automatic_compaction = false;
     // Tests of mutants run the same beside it, and stores in memory are the process's.
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let uri = format!("{uri}-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-    Db::builder(uri).env(Env::real()).options(options).open().wait().unwrap()
+    Db::builder(uri).env(env).options(options).open().wait().unwrap()
 }
 
 /// Of small blocks, so that a table has many, and several partitions.
@@ -22,6 +34,7 @@ fn create(db: &Db) -> Keyspace {
 }
 
 struct Numbers {
+    _world: World,
     db: Db,
     keys: Keyspace,
     there: BTreeSet<u32>,
@@ -29,9 +42,9 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn new(uri: &str) -> Numbers {
-        let db = open(uri);
-        Numbers { keys: create(&db), db, there: BTreeSet::new(), seed: 7 }
+    fn new() -> Numbers {
+        let (world, db) = simulated();
+        Numbers { keys: create(&db), _world: world, db, there: BTreeSet::new(), seed: 7 }
     }
 
     fn put(&mut self, numbers: impl IntoIterator<Item = u32>) {
@@ -80,7 +93,7 @@ impl Numbers {
 }
 
 fn counts_are_exact() {
-    let mut numbers = Numbers::new("mem://counts");
+    let mut numbers = Numbers::new();
     numbers.check();
     numbers.put((0..8_000).map(|number| number * 3 / 2));
     numbers.check();
@@ -145,7 +158,7 @@ fn keys_that_end_and_operands_are_counted_by_what_they_give() {
 
 #[test]
 fn a_table_alone_is_counted_without_reading_it() {
-    let mut numbers = Numbers::new("mem://counts-unread");
+    let mut numbers = Numbers::new();
     numbers.put(0..30_000);
     numbers.db.flush().wait().unwrap();
     numbers.db.compact().wait().unwrap();
@@ -160,7 +173,7 @@ fn a_table_alone_is_counted_without_reading_it() {
 
 #[test]
 fn parts_are_about_equal() {
-    let mut numbers = Numbers::new("mem://splits");
+    let mut numbers = Numbers::new();
     assert_eq!(numbers.keys.split_points::<&[u8]>(.., 4).wait().unwrap(), [] as [&[u8]; 0]);
     let check = |numbers: &Numbers, parts: usize| {
         let cuts = numbers.keys.split_points::<&[u8]>(.., parts).wait().unwrap();
@@ -195,7 +208,7 @@ fn parts_are_about_equal() {
 
 #[test]
 fn samples_are_of_what_is_there() {
-    let mut numbers = Numbers::new("mem://samples");
+    let mut numbers = Numbers::new();
     numbers.put((0..20_000).map(|number| number * 2));
     numbers.db.flush().wait().unwrap();
     numbers.delete_range(1_000, 9_000);
@@ -262,7 +275,7 @@ fn plain_differences(before: tombolo::Cursor, after: tombolo::Cursor) -> Vec<Dif
 }
 
 fn every_difference_is_found() {
-    let mut numbers = Numbers::new("mem://differences");
+    let mut numbers = Numbers::new();
     numbers.put(0..4_000);
     numbers.db.flush().wait().unwrap();
     numbers.db.compact().wait().unwrap();
