@@ -3,16 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tombolo::{
     Builder, CompactionPlace, CompactionWorker, Db, FilterName, Keyspace, KeyspaceOptions, MemoryBudget,
     Options, PropertyValue, Registry, TakeOver,
 };
 use tombolo_env::Env;
 use tombolo_env::simulated::{Process, World};
+use tombolo_segment::announce::{Announcer, Place};
 use tombolo_segment::wire::credentials::Credentials;
 use tombolo_segment::wire::secret::Secret;
+use tombolo_segment::wire::tls::Tls;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
-use tombolo_storage::{ErrorKind, LogStore, ObjectStore};
+use tombolo_storage::{Epoch, ErrorKind, LogStore, ObjectStore, Purpose, Request};
 
 use super::*;
 
@@ -194,4 +197,145 @@ impl tombolo::CompactionFilter for Nothing {
     fn begin(&self, _job: &tombolo::FilterJob) -> Option<Box<dyn tombolo::JobFilter>> {
         None
     }
+}
+
+/// Writer and worker show each other certificates of one authority; who has those of another is
+/// turned away.
+#[test]
+fn a_job_goes_over_tls() {
+    let (worker, writer, stores) = processes(4);
+    let (ours, theirs) = (Authority::new("ours"), Authority::new("theirs"));
+    let _compactor = started(&worker, &stores, Some(ours.credentials()));
+    let env = writer.env();
+    writer
+        .run(async move {
+            let error = status(&env, "worker:7430", Some(&theirs.credentials())).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+            let workers = workers(&env, Some(ours.credentials()));
+            let (db, keys) = stores.open(&env, CompactionPlace::Remote, &workers).await;
+            fill(&db, &keys).await;
+            db.compact().await.unwrap();
+            assert_eq!(count(&db, "remote-compactions"), 1);
+            assert_eq!(keys.get("key0007").await.unwrap().unwrap()[..], [2; 300]);
+            db.close().await.unwrap();
+        })
+        .unwrap();
+}
+
+/// A certificate authority, and what it vouches for.
+struct Authority {
+    believed: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Authority {
+        let mut parameters = CertificateParams::new(Vec::new()).unwrap();
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let believed = parameters.self_signed(&key).unwrap().pem();
+        Authority { believed, issuer: Issuer::new(parameters, key) }
+    }
+
+    fn credentials(&self) -> Credentials {
+        let parameters = CertificateParams::new(vec!["worker".to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let chain = parameters.signed_by(&key, &self.issuer).unwrap().pem();
+        let (believed, key) = (self.believed.as_bytes(), key.serialize_pem());
+        Credentials::Tls(Tls::new(believed, chain.as_bytes(), key.as_bytes()).unwrap())
+    }
+}
+
+/// Objects of tables in the store.
+async fn tables(objects: &Arc<dyn ObjectStore>) -> usize {
+    let request = Request::new(Purpose::Verify, Epoch::NONE);
+    let listed = objects.list(request, "", None, 10_000).await.unwrap();
+    listed.objects.iter().filter(|object| object.name.as_str().contains("/table/")).count()
+}
+
+/// A worker stands still in the midst of a job, its writer is replaced, and it wakes: what it
+/// writes then, and answers, counts as nothing, and is swept.
+#[test]
+fn a_paused_worker_that_wakes_after_a_takeover_does_no_harm() {
+    for millis in [1u64, 2, 4, 7, 11, 16, 30] {
+        let world = World::new(40 + millis);
+        let worker = world.add_host("worker").process("worker");
+        let (first, second) = (world.process("first"), world.process("second"));
+        let stores = Stores::new(&first.env());
+        let _compactor = started(&worker, &stores, None);
+        let (env, mine, paused) = (first.env(), stores.clone(), worker.clone());
+        first
+            .run(async move {
+                let workers = workers(&env, None);
+                let (db, keys) = mine.open(&env, CompactionPlace::Remote, &workers).await;
+                fill(&db, &keys).await;
+                drop(db.compact());
+                env.sleep(Duration::from_millis(millis)).await;
+                paused.pause();
+            })
+            .unwrap();
+        first.kill();
+        let (env, mine, woken) = (second.env(), stores.clone(), worker.clone());
+        second
+            .run(async move {
+                let workers = workers(&env, None);
+                let (db, keys) = mine.open(&env, CompactionPlace::Local, &workers).await;
+                woken.resume();
+                db.compact().await.unwrap();
+                env.sleep(Duration::from_secs(120)).await;
+                for number in 0..300 {
+                    let value = keys.get(format!("key{number:04}")).await.unwrap().unwrap();
+                    assert_eq!(value[..], [2; 300]);
+                }
+                assert!(db.verify().await.unwrap().damage.is_empty());
+                db.close().await.unwrap();
+                // The next opening finds what came late.
+                let (db, _) = mine.open(&env, CompactionPlace::Local, &workers).await;
+                env.sleep(Duration::from_secs(120)).await;
+                let (left, named) = (tables(&mine.objects).await as u64, db.stats().tables);
+                assert_eq!(left, named, "nothing is left that serves nobody");
+                db.close().await.unwrap();
+            })
+            .unwrap();
+    }
+}
+
+/// Workers that are announced are found, and those that have withdrawn are not.
+#[test]
+fn workers_announce_themselves_like_nodes() {
+    let (worker, writer, stores) = processes(5);
+    let registry: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&writer.env()));
+    let (env, served, place) = (worker.env(), stores.worker(&worker.env()), Arc::clone(&registry));
+    let mut compactor = worker
+        .run(async move {
+            let mut compactor = serve(&env, served, None).await;
+            let announcer = Announcer::new(&env, Place::Store(place), "compactors", "worker:7430").unwrap();
+            compactor.announce(announcer);
+            env.sleep(Duration::from_secs(1)).await;
+            compactor
+        })
+        .unwrap();
+    let (env, place) = (writer.env(), Arc::clone(&registry));
+    writer
+        .run(async move {
+            let look = || {
+                tombolo_segment::announce::Registry::new(&env, Place::Store(Arc::clone(&place)), "compactors")
+            };
+            let found = Found::Announced(Box::new(look().unwrap()));
+            let workers = Workers::new(&env, found, None, Some(PLACE.into()));
+            let (db, keys) = stores.open(&env, CompactionPlace::Remote, &workers).await;
+            fill(&db, &keys).await;
+            db.compact().await.unwrap();
+            assert_eq!(count(&db, "remote-compactions"), 1);
+            db.close().await.unwrap();
+        })
+        .unwrap();
+    worker.run(async move { compactor.withdraw().await.unwrap() }).unwrap();
+    let env = writer.env();
+    let left = writer.run(async move {
+        let place = Place::Store(registry);
+        tombolo_segment::announce::Registry::new(&env, place, "compactors").unwrap().look().await.unwrap()
+    });
+    assert_eq!(left.unwrap(), []);
 }
