@@ -81,7 +81,9 @@ fn is_due(table: &TableHandle, picking: &Picking<'_>) -> bool {
 /// Whether a job would leave less of what has gone cold where a table is. Range deletes stay, while
 /// a snapshot needs them: alone they would be written again and again.
 fn goes_down(table: &TableHandle, picking: &Picking<'_>) -> bool {
-    table.description().entries > 0 && is_due(table, picking)
+    let description = table.description();
+    let goes = description.entries > 0 || description.last_sequence <= picking.oldest_snapshot;
+    goes && is_due(table, picking)
 }
 
 /// The table of the last level of hot data that overlaps least of the cold data, for as much as
