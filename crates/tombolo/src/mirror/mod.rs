@@ -355,7 +355,10 @@ impl Mirror {
             return Err(closed());
         }
         let mut work = self.0.work.lock().take().ok_or_else(closed)?;
-        let done = verb(&mut work).await;
+        let done = match verb(&mut work).await {
+            Err(error) => Err(work.judge_claim(error).await),
+            done => done,
+        };
         *self.0.work.lock() = Some(work);
         done
     }

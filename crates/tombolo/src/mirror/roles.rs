@@ -2,7 +2,8 @@
 //! ([`hand_over`]).
 //!
 //! `the source taken from its writer → all of it in tables → its mark: moving → published, nothing
-//! missing → the mirror's mark taken away → the source's mark: moved`.
+//! missing → the source's mark: moving, all is there → the mirror's mark taken away → the source's
+//! mark: moved`.
 //!
 //! Invariants:
 //! 1. At most one of both can be claimed for writing at any time: the source's mark is there before
@@ -11,7 +12,8 @@
 //! 3. A move is undone only after claims of the source, and then of the target, which have shown
 //!    both marks. A mover that goes on after that claims the source, so that the undoing fails.
 //! 4. A mirror to which its source is about to move is not promoted, as far as that can be read:
-//!    the move would end as if both held the same.
+//!    the move would end as if both held the same. Where one was promoted all the same, the source's
+//!    mark does not say that all is there, and the move does not end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +33,9 @@ use crate::manifest::{self, Manifest, State};
 use crate::options::TakeOver;
 use crate::reader::{Driven, FollowRequest, How, ReaderOptions};
 use crate::recovery::Claiming;
+
+/// The slot of the mark of a source that is about to move: the other one holds all of it.
+const ALL_IS_THERE: u64 = 1;
 
 /// What a database is that nobody may write to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -276,6 +281,7 @@ pub(super) async fn hand_over(mut work: Work) -> Result<HandedOver> {
             finish(&work.env, &work.source, &work.target, handed).await
         }
         Err(error) => {
+            let error = work.judge_claim(error).await;
             work.close().await;
             Err(error)
         }
@@ -318,6 +324,7 @@ async fn exchange(work: &mut Work) -> Result<HandedOver> {
     };
     if cut.is_some() {
         check_equal(&work.manifest.state(), &state)?;
+        note_whole(work, database).await?;
     }
     work.manifest.committed_in_time(vec![Edit::Marked(None)]).await?;
     let gap = work.env.now().since(began);
@@ -350,6 +357,24 @@ async fn take(db: &Db, moving: &Mark) -> Result<()> {
     }
     let sequence = reached(&manifest.state());
     manifest.committed_in_time(vec![Edit::Marked(Some(Mark { sequence, ..moving.clone() }))]).await.map(drop)
+}
+
+/// The source's mark says that the mirror holds all of it.
+///
+/// # Errors
+/// `Fenced` when the move was undone meanwhile; those of the source's store.
+async fn note_whole(work: &Work, database: u64) -> Result<()> {
+    if is_enabled(Mutant::MoveUnmarked) {
+        return Ok(());
+    }
+    let manifest = claim(&work.env, &work.source, TakeOver::Always).await?;
+    let found = manifest.state().mark_of(MarkKind::Moving).cloned();
+    let Some(moving) = found.filter(|moving| moving.database == database) else {
+        manifest.leave().await;
+        let message = format!("{} is not about to move any more", shown(&work.source.uri));
+        return Err(Error::new(ErrorKind::Fenced, message));
+    };
+    mark(&manifest, Some(Mark { slot: ALL_IS_THERE, ..moving })).await
 }
 
 /// # Errors
@@ -406,11 +431,11 @@ pub(crate) async fn resume(env: &Env, source: &Builder, target: &Builder) -> Res
         return Ok(None);
     }
     let place = shown(&target.uri);
-    if reached(&there.state) < moving.sequence && !is_enabled(Mutant::MoveEndsBehind) {
+    // By its numbers it may be as far, with writes of its own.
+    if moving.slot != ALL_IS_THERE && !is_enabled(Mutant::MoveEndsBehind) {
         let message = format!("{place} was promoted before {} had moved there", shown(&source.uri));
         return Err(Error::new(ErrorKind::Invalid, message)
             .expected(format!("all writes up to {}", moving.sequence.0))
-            .found(format!("those up to {}", reached(&there.state).0))
             .advice(
                 "read from the old place what is missing, write it to the new one, and destroy the old one",
             ));

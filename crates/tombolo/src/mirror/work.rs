@@ -542,6 +542,20 @@ impl Work {
         error
     }
 
+    /// What an error of reading the mirror means: a process that has claimed it since sweeps what
+    /// this one has written.
+    pub(super) async fn judge_claim(&self, error: Error) -> Error {
+        let may_be = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Corrupt);
+        if !may_be || self.on_its_way.is_some() {
+            return error;
+        }
+        let mark = self.manifest.state().mark().cloned();
+        match self.manifest.committed_in_time(vec![Edit::Marked(mark)]).await {
+            Err(fenced) if fenced.kind() == ErrorKind::Fenced => fenced.source(error),
+            _ => error,
+        }
+    }
+
     /// Writes what the source has in memory into tables of the mirror. What has not changed since
     /// the last round lies there.
     async fn write_private(&mut self, cut: &Cut) -> Result<Vec<TableDescription>> {

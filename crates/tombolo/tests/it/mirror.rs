@@ -249,6 +249,30 @@ fn one_at_a_time() {
     });
 }
 
+/// A mirror that was taken has its copies swept: it is told so, and not that they are damaged.
+#[test]
+fn copies_that_a_successor_sweeps_are_no_damage() {
+    run(|two| async move {
+        let db = two.at(SOURCE).open().await.unwrap();
+        write(&db, 0..60).await;
+        let first = two.mirror().await.unwrap();
+        let is_read_back = |asked: &Asked<'_>| {
+            matches!(asked.kind, RequestKind::Read | RequestKind::Length) && asked.name.contains("/table/")
+        };
+        two.plan.inject(Rule::new(is_read_back, Fault::Delay(Duration::from_secs(20))).times(1));
+        let round = first.refresh();
+        two.env.sleep(Duration::from_secs(5)).await;
+        let target = two.at(MIRROR).take_over(TakeOver::Always);
+        let second = Mirror::begin(two.at(SOURCE), target, MirrorOptions::default()).await.unwrap();
+        second.refresh().await.unwrap();
+        let error = round.await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+        second.close().await.unwrap();
+        first.close().await.unwrap();
+        db.close().await.unwrap();
+    });
+}
+
 #[test]
 fn two_mirrors_at_once_are_refused() {
     one_at_a_time();
@@ -447,6 +471,31 @@ fn copies_into_new_keyspaces_count() {
         look.close().await.unwrap();
         assert!(two.tables(MIRROR).await <= needed + 2, "{} for {needed}", two.tables(MIRROR).await);
         mirror.close().await.unwrap();
+        db.close().await.unwrap();
+    });
+}
+
+/// A record of which the store says nothing for long: who follows goes on once it is known.
+#[test]
+fn a_record_on_its_way_is_waited_for() {
+    run(|two| async move {
+        let db = two.at(SOURCE).open().await.unwrap();
+        db.default_keyspace().put("key", "value").await.unwrap();
+        let mirror = two.mirror().await.unwrap();
+        let following = mirror.follow();
+        two.env.sleep(Duration::from_secs(30)).await;
+        let is_record = |asked: &Asked<'_>| asked.kind == RequestKind::Put;
+        two.plan.inject(Rule::new(is_record, Fault::Delay(Duration::from_secs(300))));
+        db.default_keyspace().put("later", "value").await.unwrap();
+        two.env.sleep(Duration::from_secs(200)).await;
+        let error = mirror.status().error.expect("it is not known yet");
+        assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+        two.plan.clear();
+        two.env.sleep(Duration::from_secs(400)).await;
+        assert_eq!(two.contents(MIRROR).await.unwrap(), contents(&db).await.unwrap());
+        let following = following.try_take().err().expect("it goes on");
+        mirror.close().await.unwrap();
+        following.await.unwrap();
         db.close().await.unwrap();
     });
 }
