@@ -55,6 +55,8 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::CloneReleasedBeforeRecorded, "clones", 64),
     hunt(Mutant::CloneReleasedBeforeUnnamed, "clones", 64),
     hunt(Mutant::CloneReleasedUnlessFound, "clones", 64),
+    hunt(Mutant::MoveUnmarked, "move", 8),
+    hunt(Mutant::MarkIgnored, "mirror", 8),
     hunt(Mutant::RegionAppendsAfterSeal, "segments", 20_000),
     hunt(Mutant::RegionIgnoresIncarnation, "segments", 20_000),
     hunt(Mutant::SegmentAcknowledgesWithFewer, "segments", 20_000),

@@ -5,11 +5,14 @@
 //! together they cover the whole.
 
 mod bit_rot;
+mod chain;
 mod clones;
+mod compactors;
 mod contest;
 mod crash;
 mod entries;
 pub mod metamorphic;
+mod mirror;
 mod near_log;
 mod neighbours;
 mod random;
@@ -18,6 +21,7 @@ mod segments;
 mod site;
 mod stale_appender;
 mod standbys;
+mod tiers;
 mod two_writers;
 mod zones;
 
@@ -62,7 +66,7 @@ impl std::fmt::Debug for Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 14] = [
+pub const ALL: [Scenario; 18] = [
     Scenario {
         name: "crash-everywhere",
         purpose: "a scripted history, crashed at each disk operation in turn, recovered, continued, \
@@ -114,6 +118,37 @@ pub const ALL: [Scenario; 14] = [
         runs: 8,
         runs_whole: None,
         run: clones::run,
+    },
+    Scenario {
+        name: "mirror",
+        purpose: "a database and its mirror: written, mirrored, read, exchanged for each other, by \
+            processes paused and killed anywhere",
+        runs: 6,
+        runs_whole: Some(10_000),
+        run: mirror::mirrors,
+    },
+    Scenario {
+        name: "move",
+        purpose: "the same, with exchanges often: ended in between, gone on with, undone",
+        runs: 6,
+        runs_whole: Some(10_000),
+        run: mirror::moves,
+    },
+    Scenario {
+        name: "compactors",
+        purpose: "writers who take a database from each other while workers compact it, all paused, killed \
+            and cut off from each other anywhere",
+        runs: 6,
+        runs_whole: Some(10_000),
+        run: compactors::run,
+    },
+    Scenario {
+        name: "tiers",
+        purpose: "a database whose old data goes to a second store, which fails, is slow and is away, while \
+            its writers are paused and killed",
+        runs: 6,
+        runs_whole: Some(10_000),
+        run: tiers::run,
     },
     Scenario {
         name: "standbys",

@@ -54,6 +54,26 @@ fn databases_that_share_tables() {
 }
 
 #[test]
+fn a_database_and_its_mirror() {
+    passes("mirror", 1, 8);
+}
+
+#[test]
+fn a_database_that_moves() {
+    passes("move", 1, 8);
+}
+
+#[test]
+fn workers_that_compact() {
+    passes("compactors", 1, 8);
+}
+
+#[test]
+fn old_data_in_a_second_store() {
+    passes("tiers", 1, 8);
+}
+
+#[test]
 fn standbys() {
     passes("standbys", 3, 8);
 }

@@ -1,0 +1,102 @@
+//! A database whose old data goes to a second store, which fails, is slow and is away, while its
+//! writers take it from each other, and are paused and killed anywhere.
+//!
+//! Checked: what writers find is one state that holds all that was acknowledged, wherever it lies;
+//! a store that is away is an error that says so, and never a hole; in the end nothing is damaged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tombolo::{Db, Env, ErrorKind, KeyspaceOptions, Options, Registry, TakeOver, Uri};
+use tombolo_env::simulated::{Crash, Process};
+use tombolo_storage::ObjectStore;
+use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+
+use super::chain::Writers;
+use super::{Run, guarded, mix};
+use crate::failure::{Failure, Report, Violation};
+use crate::random::Random;
+
+const NAME: &str = "tiers";
+const HOT: &str = "file:///hot";
+const COLD: &str = "file:///cold";
+const WRITERS: usize = 2;
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Runs a seed.
+pub(super) fn run(seed: u64) -> Result<Report, Failure> {
+    let mut report = Report::default();
+    let out = &mut report;
+    let told = guarded(NAME, seed, String::new, mix(seed, 39), |run| act(run, seed, out))?;
+    Ok(Report { writes: report.writes, durable: report.durable, opened: report.opened, ..told })
+}
+
+/// Stores, of which the cold one has these faults.
+fn registry(plan: &FaultPlan) -> Registry {
+    let (whole, plan) = (Registry::with_defaults(), plan.clone());
+    let mut registry = whole.clone();
+    let factory = move |env: &Env, uri: &Uri| {
+        let store = whole.open_object_store(env, uri)?;
+        let is_cold = uri.rest.starts_with("/cold");
+        let faulty = || Arc::new(FaultObjectStore::new(env, Arc::clone(&store), plan.clone()));
+        Ok(if is_cold { faulty() as Arc<dyn ObjectStore> } else { store })
+    };
+    registry.register_object_store("file", Arc::new(factory));
+    registry
+}
+
+fn act(run: &Run, seed: u64, report: &mut Report) -> Result<(), Violation> {
+    let mut random = Random::new(seed, 9);
+    run.world.set_preemption_probability([0.0, 0.01][random.index(2)]);
+    let plan = FaultPlan::scripted();
+    let registry = registry(&plan);
+    let open = move |process: &Process| {
+        let options = Options { memory_bytes: 1 << 20, memtable_bytes: Some(4 << 10), ..Options::default() };
+        Db::builder(HOT)
+            .registry(registry.clone())
+            .env(process.env())
+            .options(options)
+            .take_over(TakeOver::Always)
+            .cold_store(COLD)
+    };
+    let options = KeyspaceOptions { cold_after: Some(HOUR), ..KeyspaceOptions::default() };
+    let writers = Writers::new(options, HOUR, open);
+    writers.make(&run.world.process("first"))?;
+    let mut started = 0;
+    let mut process = |random: &mut Random| {
+        started += 1;
+        let process = run.world.process(&format!("writer {started}"));
+        writers.start(&process, random);
+        process
+    };
+    let mut cast: Vec<Process> = (0..WRITERS).map(|_| process(&mut random)).collect();
+    for _ in 0..16 {
+        run.world.run_for(Duration::from_secs(random.below(1500)));
+        if writers.is_violated() {
+            break;
+        }
+        let nth = random.index(WRITERS);
+        match random.below(20) {
+            0..=1 => cast[nth].pause(),
+            2..=5 => cast.iter().for_each(Process::resume),
+            6..=8 => {
+                cast[nth].kill();
+                cast[nth] = process(&mut random);
+            }
+            9 => {
+                run.crash(&cast, Crash::PowerLoss);
+                cast = (0..WRITERS).map(|_| process(&mut random)).collect();
+            }
+            10..=12 => plan.inject(Rule::new(|_| true, Fault::Error(ErrorKind::PermissionDenied))),
+            13 => plan.inject(Rule::new(|_| true, Fault::Delay(Duration::from_secs(5)))),
+            14 => plan.inject(Rule::new(|_| true, Fault::Error(ErrorKind::Retry)).times(20)),
+            _ => plan.clear(),
+        }
+    }
+    plan.clear();
+    cast.iter().for_each(Process::resume);
+    run.world.run_for(Duration::from_secs(30));
+    let finished = writers.finish(run, &cast, &run.world.process("last"));
+    *report = writers.report(Report::default());
+    finished
+}
