@@ -12,8 +12,8 @@
 //! 3. A move is undone only after claims of the source, and then of the target, which have shown
 //!    both marks. A mover that goes on after that claims the source, so that the undoing fails.
 //! 4. A mirror to which its source is about to move is not promoted, as far as that can be read:
-//!    the move would end as if both held the same. Where one was promoted all the same, the source's
-//!    mark does not say that all is there, and the move does not end.
+//!    the move would end as if both held the same. Where one was promoted all the same, the
+//!    source's mark does not say that all is there, and the move does not end.
 
 use std::sync::Arc;
 use std::time::Duration;
