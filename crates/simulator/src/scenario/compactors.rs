@@ -48,7 +48,7 @@ fn serve(process: &Process, objects: &Arc<dyn ObjectStore>, listen: String) -> W
     Worker { process: process.clone(), _compactor: compactor.and_then(Result::ok) }
 }
 
-fn unopened(error: Error) -> Violation {
+fn unopened(error: &Error) -> Violation {
     Violation::new(error.to_string())
 }
 
@@ -56,9 +56,10 @@ fn act(run: &Run, seed: u64, report: &mut Report) -> Result<(), Violation> {
     let mut random = Random::new(seed, 8);
     run.world.set_preemption_probability([0.0, 0.01][random.index(2)]);
     let store = run.world.process("store");
-    let (registry, uri) = (Registry::with_defaults(), Uri::parse(PLACE).map_err(unopened)?);
-    let objects = registry.open_object_store(&store.env(), &uri).map_err(unopened)?;
-    let log = registry.open_log_store(&store.env(), &uri, None, &objects).map_err(unopened)?;
+    let (registry, uri) = (Registry::with_defaults(), Uri::parse(PLACE).map_err(|error| unopened(&error))?);
+    let objects = registry.open_object_store(&store.env(), &uri).map_err(|error| unopened(&error))?;
+    let log =
+        registry.open_log_store(&store.env(), &uri, None, &objects).map_err(|error| unopened(&error))?;
     let hosts: Vec<_> = (0..HOSTS).map(|nth| run.world.add_host(&format!("worker{nth}"))).collect();
     let addresses: Vec<String> = (0..HOSTS).map(|nth| format!("worker{nth}:7430")).collect();
     let place = if random.percent(50) { CompactionPlace::Remote } else { CompactionPlace::RemoteOrLocal };
@@ -130,6 +131,6 @@ fn act(run: &Run, seed: u64, report: &mut Report) -> Result<(), Violation> {
     cast.iter().for_each(Process::resume);
     run.world.run_for(Duration::from_secs(15));
     let finished = writers.finish(run, &cast, &run.world.process("last"));
-    *report = writers.report(Report::default());
+    *report = writers.report();
     finished
 }

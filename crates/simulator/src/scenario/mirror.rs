@@ -355,14 +355,14 @@ fn finish(run: &Run, shared: &Shared) -> Result<(), Violation> {
             }
         }
         let mut holds = Vec::new();
-        for place in 0..2 {
+        for (place, name) in PLACES.into_iter().enumerate() {
             match actor.builder(place).open().await {
                 Ok(db) => {
                     let found = contents(&db).await?;
                     let report = db.verify().await?;
                     if !report.damage.is_empty() {
                         let damage = report.damage.join("; ");
-                        return Err(Stop::Violation(format!("{} is damaged: {damage}", PLACES[place])));
+                        return Err(Stop::Violation(format!("{name} is damaged: {damage}")));
                     }
                     db.close().await?;
                     holds.push((place, found));

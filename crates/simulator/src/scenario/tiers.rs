@@ -97,6 +97,6 @@ fn act(run: &Run, seed: u64, report: &mut Report) -> Result<(), Violation> {
     cast.iter().for_each(Process::resume);
     run.world.run_for(Duration::from_secs(30));
     let finished = writers.finish(run, &cast, &run.world.process("last"));
-    *report = writers.report(Report::default());
+    *report = writers.report();
     finished
 }

@@ -493,7 +493,7 @@ fn a_record_on_its_way_is_waited_for() {
         two.plan.clear();
         two.env.sleep(Duration::from_secs(400)).await;
         assert_eq!(two.contents(MIRROR).await.unwrap(), contents(&db).await.unwrap());
-        let following = following.try_take().err().expect("it goes on");
+        let following = following.try_take().expect_err("it goes on");
         mirror.close().await.unwrap();
         following.await.unwrap();
         db.close().await.unwrap();
