@@ -6,6 +6,7 @@ use tombolo_env::{BoxFuture, all};
 use tombolo_format::backup::{BackupRecord, BackupTable};
 use tombolo_format::batch::{Operation, Operations};
 use tombolo_format::change::Change as Record;
+use tombolo_format::expiry::Expiry;
 use tombolo_format::key::EntryKind;
 use tombolo_format::manifest::{Edit, TableDescription, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
@@ -345,24 +346,30 @@ fn damaged(error: tombolo_format::FormatError) -> Error {
     Error::format("an archived change", 0, error)
 }
 
-/// The keyspaces that there are when a change is applied: the features of entries that they take,
-/// and whether they have an operator.
-struct Known(BTreeMap<u32, (u64, bool)>);
+/// Facts of the target when a change is applied.
+#[derive(Default)]
+struct Known {
+    /// Its keyspaces: the features of entries that they take, and whether they have an operator.
+    keyspaces: BTreeMap<u32, (u64, bool)>,
+    /// What ended up to then may have been destroyed.
+    settled_ms: u64,
+}
 
 impl Known {
     fn of(edits: &[Edit]) -> Result<Known> {
-        let mut all = BTreeMap::new();
+        let mut known = Known::default();
         for edit in edits {
             match edit {
                 Edit::KeyspaceCreated { id, options, .. } | Edit::KeyspaceChanged { id, options } => {
                     let merges = KeyspaceOptions::from_manifest(options)?.operator.is_some();
-                    all.insert(*id, (options.features, merges));
+                    known.keyspaces.insert(*id, (options.features, merges));
                 }
-                Edit::KeyspaceDropped { id } => drop(all.remove(id)),
+                Edit::KeyspaceDropped { id } => drop(known.keyspaces.remove(id)),
+                Edit::Time { times, .. } => known.settled_ms = times.settled_ms,
                 _ => {}
             }
         }
-        Ok(Known(all))
+        Ok(known)
     }
 
     /// # Errors
@@ -383,8 +390,9 @@ impl Known {
                         "tables from outside became part of the database by write {sequence}"
                     ));
                 }
-                Operation::Entry { kind, keyspace, .. } => {
-                    let (features, merges) = *self.0.get(&keyspace).ok_or_else(|| unknown(keyspace))?;
+                Operation::Entry { kind, keyspace, value, .. } => {
+                    let (features, merges) =
+                        *self.keyspaces.get(&keyspace).ok_or_else(|| unknown(keyspace))?;
                     let is_merge = matches!(kind, EntryKind::Merge | EntryKind::ExpiringMerge);
                     if kind.feature() & !features != 0 || (is_merge && !merges) {
                         return unsupported(format!(
@@ -392,13 +400,20 @@ impl Known {
                              {sequence}"
                         ));
                     }
+                    let expiry = Expiry::of_entry(kind, value).map_err(damaged)?;
+                    if expiry.is_some_and(|expiry| expiry.written_ms < self.settled_ms) {
+                        return unsupported(format!(
+                            "the database's time was set back: what was below an operand of write {sequence} \
+                             may be gone from the backup"
+                        ));
+                    }
                 }
                 Operation::CreateKeyspace { keyspace, options, .. } => {
                     let merges = KeyspaceOptions::from_manifest(&options)?.operator.is_some();
-                    self.0.insert(keyspace, (u64::MAX, merges));
+                    self.keyspaces.insert(keyspace, (u64::MAX, merges));
                 }
                 Operation::DropKeyspace { keyspace } => {
-                    self.0.remove(&keyspace).ok_or_else(|| unknown(keyspace))?;
+                    self.keyspaces.remove(&keyspace).ok_or_else(|| unknown(keyspace))?;
                 }
             }
         }

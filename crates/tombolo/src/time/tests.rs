@@ -346,3 +346,24 @@ fn a_time_that_was_far_ahead_is_set_back() {
     time.step(2 * HOUR, HOUR + 2);
     assert_eq!(time.settled(), 0, "nothing is destroyed by what it was before");
 }
+
+#[test]
+fn a_time_that_settles_nothing_takes_operands_however_old() {
+    let settled = of_minutes(1);
+    let times = Times { reached_ms: settled, bound_ms: settled, settled_ms: settled };
+    let begin = of_minutes(1000);
+    let time = DatabaseTime::begin(times, begin, 0);
+    time.step(begin, 0);
+    let old = settled + 1;
+    assert_eq!(time.check_written(old, begin).unwrap_err().kind(), ErrorKind::Conflict);
+    time.settle_nothing();
+    for minutes in 1..200 {
+        let host = begin + of_minutes(minutes);
+        time.step(host, of_minutes(minutes));
+        time.recorded(time.to_record(host));
+        time.check_written(old, host).unwrap();
+    }
+    assert_eq!(time.settled(), settled);
+    let older = time.check_written(settled - 1, begin).unwrap_err();
+    assert_eq!(older.kind(), ErrorKind::Conflict, "what was below it may be gone");
+}

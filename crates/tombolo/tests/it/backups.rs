@@ -16,6 +16,7 @@ use tombolo_storage::{Epoch, LogStore, ObjectName, ObjectStore, Placement, Purpo
 
 type Contents = BTreeMap<(String, Vec<u8>), Vec<u8>>;
 
+#[derive(Clone)]
 struct Places {
     env: Env,
     objects: Arc<dyn ObjectStore>,
@@ -24,6 +25,13 @@ struct Places {
 }
 
 impl Places {
+    fn of(env: &Env) -> Places {
+        let objects = Arc::new(MemoryObjectStore::unnamed(env));
+        let log = Arc::new(MemoryLogStore::unnamed(env));
+        let kept = Arc::new(MemoryObjectStore::unnamed(env));
+        Places { env: env.clone(), objects, log, kept }
+    }
+
     fn builder_of(&self, objects: &Arc<dyn ObjectStore>, log: &Arc<dyn LogStore>) -> Builder {
         let settings = ["memory_bytes=2097152", "memtable_bytes=65536", "automatic_compaction=false"];
         let options = Options::parse(settings).unwrap();
@@ -101,10 +109,7 @@ fn run<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Places) -> F +
     let world = World::new(1);
     let process = world.process("process");
     let env = process.env();
-    let objects = Arc::new(MemoryObjectStore::unnamed(&env));
-    let log = Arc::new(MemoryLogStore::unnamed(&env));
-    let kept = Arc::new(MemoryObjectStore::unnamed(&env));
-    process.run(async move { test(Places { env, objects, log, kept }).await }).unwrap();
+    process.run(async move { test(Places::of(&env)).await }).unwrap();
 }
 
 async fn fill(db: &Db, from: u32, to: u32) {
@@ -427,6 +432,42 @@ fn operands_that_end_are_restored_at_any_time() {
         places.env.sleep(300 * MINUTE).await;
         assert_eq!(places.restored(RestorePoint::Newest).await.unwrap().1, expected);
     });
+}
+
+/// Where time was set back, so that an operand may lack what was below it, that is known at first.
+#[test]
+fn operands_from_before_what_is_destroyed_are_refused() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    let world = World::new(1);
+    let process = world.process("process");
+    let places = Places::of(&process.env());
+    let first = places.clone();
+    let begun = async move {
+        let db = first.builder().open().await.unwrap();
+        db.subscribe(Backups::SUBSCRIPTION, 1 << 20).await.unwrap();
+        let keys = merged(&db).await;
+        for number in 0..24 {
+            keys.put_ttl(number.to_string(), "ends", MINUTE).await.unwrap();
+            first.env.sleep(10 * MINUTE).await;
+        }
+        first.back_up(&db).await.unwrap();
+        db.close().await.unwrap();
+    };
+    process.run(begun).unwrap();
+    world.host(0).jump_unix_time(-2 * 3600 - 1800);
+    let goes_on = async move {
+        let db = places.builder().open().await.unwrap();
+        db.reset_time().await.unwrap();
+        let keys = db.keyspace("merged").unwrap();
+        keys.merge_ttl("k", "early", 3000 * MINUTE).await.unwrap();
+        places.backups().archive(&db).await.unwrap();
+        let target = places.elsewhere();
+        let error = places.backups().restore(RestorePoint::Newest, target.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let untouched = target.mode(OpenMode::Open).open().await.unwrap_err();
+        assert_eq!(untouched.kind(), ErrorKind::NotFound);
+    };
+    process.run(goes_on).unwrap();
 }
 
 /// What a transaction in doubt holds at the backup holds up no write from after it, and is held

@@ -35,3 +35,29 @@ fn a_change_that_was_not_committed_counts_for_nothing() {
     }
     assert_eq!(followed.total_bytes, 900);
 }
+
+#[test]
+fn the_mark_of_what_is_gone_goes_on_only() {
+    let mut followed = Followed::default();
+    followed.places.insert("one".to_owned(), (10, 800));
+    followed.begin(10, None);
+    assert_eq!(take(&mut followed, 11), None, "nothing is kept that could go");
+    followed.places.insert("one".to_owned(), (11, 800));
+    assert_eq!(take(&mut followed, 12), Some(11));
+    // The only one ended, and another one begins.
+    followed.begins(20);
+    followed.places.insert("one".to_owned(), (20, 800));
+    assert_eq!(take(&mut followed, 21), None, "what was kept before is not there any more");
+    followed.places.insert("one".to_owned(), (21, 800));
+    assert_eq!(take(&mut followed, 22), Some(21));
+}
+
+#[test]
+fn all_may_be_kept_for_ever() {
+    let mut followed = Followed::default();
+    followed.places.insert("all".to_owned(), (0, u64::MAX));
+    followed.begin(0, Some((u64::MAX - 150, 5)));
+    for number in 6..10 {
+        assert_eq!(take(&mut followed, number), None, "{number}");
+    }
+}
