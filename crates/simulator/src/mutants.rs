@@ -57,6 +57,8 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::CloneReleasedUnlessFound, "clones", 64),
     hunt(Mutant::MoveUnmarked, "move", 8),
     hunt(Mutant::MarkIgnored, "mirror", 8),
+    hunt(Mutant::RemoteJobForgetsSnapshots, "compactors", 16),
+    hunt(Mutant::CompactionForgetsSnapshots, "tiers", 16),
     hunt(Mutant::RegionAppendsAfterSeal, "segments", 20_000),
     hunt(Mutant::RegionIgnoresIncarnation, "segments", 20_000),
     hunt(Mutant::SegmentAcknowledgesWithFewer, "segments", 20_000),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo::{Batch, Builder, Db, Durability, Error, ErrorKind, KeyspaceOptions, OpenMode};
+use tombolo::{Batch, Builder, Db, Durability, Error, ErrorKind, KeyspaceOptions, OpenMode, Snapshot};
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Process};
 
@@ -150,8 +150,11 @@ impl Next {
 
 /// All that a database shows.
 pub(super) async fn contents(db: &Db) -> Result<Found, Error> {
+    contents_at(db, &db.snapshot()).await
+}
+
+async fn contents_at(db: &Db, snapshot: &Snapshot) -> Result<Found, Error> {
     let mut found = Found::default();
-    let snapshot = db.snapshot();
     let number = |bytes: &[u8]| bytes.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
     let keyspaces = [Some(db.default_keyspace()), db.keyspace(OTHER).ok()];
     for keyspace in keyspaces.into_iter().flatten() {
@@ -330,7 +333,14 @@ impl Writer {
                 _ => {}
             }
         }
-        drop(snapshot);
+        if let Some(snapshot) = snapshot {
+            match contents_at(&db, &snapshot).await {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(away(&error).into()),
+                Err(error) => return Err(error.into()),
+                Ok(again) if again == found => {}
+                Ok(_) => return Err(Stop::Violation("a snapshot shows what it did not".to_owned())),
+            }
+        }
         if self.random.percent(30) {
             db.close().await?;
         }

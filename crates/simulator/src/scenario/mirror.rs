@@ -313,9 +313,10 @@ fn act(run: &Run, seed: u64, shared: &Shared) -> Result<(), Violation> {
                 run.world.run_for(Duration::from_secs(80));
             }
             5..=9 => cast.processes.iter().for_each(Process::resume),
+            // One and the same: the others go on upon its stack, and another stall upon theirs.
             10..=15 => {
-                let number = cast.processes[nth].operations() + 1 + random.below(100);
-                cast.processes[nth].stall_at(number, Duration::from_millis(1 + random.below(15_000)));
+                let number = cast.processes[0].operations() + 1 + random.below(100);
+                cast.processes[0].stall_at(number, Duration::from_millis(1 + random.below(15_000)));
             }
             16..=18 => {
                 cast.processes[nth].kill();
