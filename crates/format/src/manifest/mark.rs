@@ -39,8 +39,8 @@ pub struct Mark {
     pub incarnation: u64,
     /// Of a mirror the epoch of the state that it shows; 0: it shows none yet.
     pub epoch: u64,
-    /// Of a mirror the slot of that state; 0: it shows none yet. Of a database that is about to move,
-    /// 1: the other one holds all of it; 0: that is not known.
+    /// Of a mirror the slot of that state; 0: it shows none yet. Of a database that is about to
+    /// move, 1: the other one holds all of it; 0: that is not known.
     pub slot: u64,
     /// All writes up to here are in it, and none after.
     pub sequence: SequenceNumber,
