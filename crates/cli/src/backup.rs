@@ -117,7 +117,7 @@ pub struct Archive {
     database: DatabaseArguments,
     #[command(flatten)]
     place: Place,
-    /// Goes on until Ctrl-C.
+    /// Goes on until Ctrl-C, also after trouble that passes.
     #[arg(long)]
     follow: bool,
     /// With --follow, how long it waits before it looks again.
