@@ -116,12 +116,12 @@ fn reads_of_more_than_memory_holds_ask_the_store_a_third_as_often_and_less_after
     simulate(|env| async move {
         let far = Far::filled(&env).await;
         let db = far.open(&env, &[]).await;
-        far.read(&db, 1, 40_000).await;
-        let without = far.read(&db, 2, 20_000).await;
+        far.read(&db, 1, 20_000).await;
+        let without = far.read(&db, 2, 10_000).await;
         db.close().await.unwrap();
         let db = far.open(&env, &FLASH).await;
-        far.read(&db, 1, 40_000).await;
-        let with = far.read(&db, 2, 20_000).await;
+        far.read(&db, 1, 20_000).await;
+        let with = far.read(&db, 2, 10_000).await;
         assert!(with * 100 <= without * 35, "{with} requests with a flash cache, {without} without");
         assert_eq!(property(&db, "flash-damaged") + property(&db, "flash-errors"), 0);
         assert!(property(&db, "flash-bytes") <= 16 << 20 && property(&db, "memory-flash") > 0);
@@ -130,7 +130,7 @@ fn reads_of_more_than_memory_holds_ask_the_store_a_third_as_often_and_less_after
         let db = far.open(&env, &FLASH).await;
         // What was left is found by a task of the background.
         env.sleep(std::time::Duration::from_secs(1)).await;
-        let restarted = far.read(&db, 3, 20_000).await;
+        let restarted = far.read(&db, 3, 10_000).await;
         assert!(restarted * 100 <= without * 35, "{restarted} requests after a restart, {without} without");
         db.close().await.unwrap();
     });

@@ -96,7 +96,9 @@ fn keyspaces_in_one_go() {
     if std::env::var_os(ALONE).is_none() {
         return;
     }
-    let count = std::env::var("KEYSPACES").ok().map_or(100_000, |count| count.parse().unwrap());
+    let count = std::env::var("KEYSPACES")
+        .ok()
+        .map_or(if crate::is_deep() { 100_000 } else { 50_000 }, |count| count.parse().unwrap());
     let env = Env::real();
     let registry = tombolo::Registry::with_defaults();
     let open = || builder("one-go", &env).registry(registry.clone()).open().wait().unwrap();

@@ -250,9 +250,10 @@ fn power_loss_at_every_mutation_loses_nothing_durable_with_the_written_log() {
 }
 
 #[test]
-fn a_kill_at_every_mutation_loses_nothing_accepted() {
-    crash_everywhere(MAPPED, 3, batches(), Crash::Kill, 1);
-    crash_everywhere(WRITTEN, 4, batches(), Crash::Kill, 1);
+fn a_kill_at_any_mutation_loses_nothing_accepted() {
+    let step = if crate::is_deep() { 1 } else { 3 };
+    crash_everywhere(MAPPED, 3, batches(), Crash::Kill, step);
+    crash_everywhere(WRITTEN, 4, batches(), Crash::Kill, step);
 }
 
 #[cfg(feature = "mutants")]
