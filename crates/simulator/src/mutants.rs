@@ -102,34 +102,12 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::CompactionForgetsSnapshots, "random", 64),
 ];
 
-/// Hunts for rules of what operations mean, by long histories. A test of the owner's crate notices
-/// each at once: that these notice too shows what the histories reach. They are for a campaign.
+/// Hunts for rules of what operations mean, by long histories: for a campaign. The owner's crate
+/// has a test for each. That these notice too says what histories reach, which is little yet: six
+/// other rules of merges were out for two seeds each, and nothing was noticed.
 pub const SEMANTIC: &[Hunt] = &[
     hunt(Mutant::MergeFoldedWithoutProof, "metamorphic", 4),
-    hunt(Mutant::MergeFoldedAcrossSnapshots, "metamorphic", 4),
-    hunt(Mutant::MergeAnswersAlone, "metamorphic", 4),
-    hunt(Mutant::MergeLostOnMiss, "metamorphic", 4),
-    hunt(Mutant::MergeOrderReversed, "metamorphic", 4),
-    hunt(Mutant::JoinedOperandsSeenBefore, "metamorphic", 4),
-    hunt(Mutant::OutputCutWithinKey, "metamorphic", 4),
     hunt(Mutant::PartForgetsWhatItHolds, "metamorphic", 4),
-    hunt(Mutant::FilterHidesRangeDelete, "metamorphic", 4),
-    hunt(Mutant::RowsIgnoreRangeDeletes, "metamorphic", 4),
-    hunt(Mutant::RangeDeleteUncut, "metamorphic", 4),
-    hunt(Mutant::RangeDeleteDroppedByKey, "metamorphic", 4),
-    hunt(Mutant::RangeDeleteMovedBelow, "metamorphic", 4),
-    hunt(Mutant::RangeDeleteLostInReplay, "metamorphic", 4),
-    hunt(Mutant::ReplaySortsRangeDeletes, "metamorphic", 4),
-    hunt(Mutant::SingleDeleteRevives, "metamorphic", 4),
-    hunt(Mutant::FilterIgnoresSnapshots, "metamorphic", 4),
-    hunt(Mutant::FilterDropsOverOlder, "metamorphic", 4),
-    hunt(Mutant::ExpiredDroppedOverOlder, "metamorphic", 4),
-    hunt(Mutant::OperandJudgedAtTheRead, "metamorphic", 4),
-    hunt(Mutant::ExpiredForgetsOperandsAbove, "metamorphic", 4),
-    hunt(Mutant::SnapshotJudgesByNow, "metamorphic", 4),
-    hunt(Mutant::BehindLiesOver, "metamorphic", 4),
-    hunt(Mutant::OverrideIgnored, "metamorphic", 4),
-    hunt(Mutant::CompactionForgetsSnapshots, "metamorphic", 4),
 ];
 
 /// A rule that is out while this lives.
