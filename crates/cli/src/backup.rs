@@ -5,9 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use tombolo::{
-    Archived, Ask, Backup, Backups, Db, Env, ErrorKind, Keep, ReaderOptions, RestorePoint, Restored,
-};
+use tombolo::{Archived, Ask, Backup, Backups, Db, Env, Keep, ReaderOptions, RestorePoint, Restored};
 
 use crate::database::{DatabaseArguments, Done, WriterArguments};
 use crate::failure::{Failure, Result};
@@ -307,8 +305,8 @@ fn archive(arguments: &Archive, output: &Output) -> Result<()> {
     let look = |db: &Db| -> Result<Archived> { Ok(backups.archive(db).wait()?) };
     loop {
         let archived = match look(reader.db()) {
-            Err(Failure::Engine(error)) if *follow && is_passing(error.kind()) => {
-                output.note(&format!("tried again: {error}"));
+            Err(failure) if *follow && failure.is_passing() => {
+                output.note(&format!("tried again: {failure}"));
                 Archived::default()
             }
             archived => archived?,
@@ -343,17 +341,4 @@ fn archive(arguments: &Archive, output: &Output) -> Result<()> {
             return Ok(reader.close().wait()?);
         }
     }
-}
-
-/// Whether the next look may go well. What was put before is there.
-fn is_passing(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Retry
-            | ErrorKind::Busy
-            | ErrorKind::DeadlineExceeded
-            | ErrorKind::OutcomeUnknown
-            | ErrorKind::PinLost
-            | ErrorKind::OutOfSpace
-    )
 }

@@ -91,6 +91,20 @@ impl Failure {
         matches!(self, Failure::Io(error, _) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
+    /// Whether a command that goes on for ever may try again: what it did before is there.
+    pub fn is_passing(&self) -> bool {
+        let Failure::Engine(error) = self else { return false };
+        matches!(
+            error.kind(),
+            ErrorKind::Retry
+                | ErrorKind::Busy
+                | ErrorKind::DeadlineExceeded
+                | ErrorKind::OutcomeUnknown
+                | ErrorKind::PinLost
+                | ErrorKind::OutOfSpace
+        )
+    }
+
     /// See `tombolo --help`.
     pub fn exit_code(&self) -> u8 {
         match self {

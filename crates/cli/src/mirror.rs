@@ -7,8 +7,8 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 use tombolo::{
-    Ask, Builder, Difference, ErrorKind, HandedOver, Mirror, MirrorOptions, MirrorState, MirrorStatus,
-    Presence, TakeOver, Verified,
+    Ask, Builder, Difference, HandedOver, Mirror, MirrorOptions, MirrorState, MirrorStatus, Presence,
+    TakeOver, Verified,
 };
 
 use crate::database::{self, DatabaseArguments, HowArguments, TakeOverArguments};
@@ -152,8 +152,8 @@ fn keep(
     loop {
         let began = std::time::Instant::now();
         match refresh(mirror, interrupted, output) {
-            Err(Failure::Engine(error)) if !once && !verify_all && is_passing(error.kind()) => {
-                output.note(&format!("tried again: {error}"));
+            Err(failure) if !once && !verify_all && failure.is_passing() => {
+                output.note(&format!("tried again: {failure}"));
             }
             round => round?,
         }
@@ -173,18 +173,6 @@ fn keep(
             std::thread::sleep(LOOK.min(period));
         }
     }
-}
-
-fn is_passing(kind: ErrorKind) -> bool {
-    matches!(
-        kind,
-        ErrorKind::Retry
-            | ErrorKind::Busy
-            | ErrorKind::DeadlineExceeded
-            | ErrorKind::PinLost
-            | ErrorKind::OutOfSpace
-            | ErrorKind::OutcomeUnknown
-    )
 }
 
 fn verify(mirror: &Mirror, interrupted: &AtomicBool, output: &Output) -> Result<()> {

@@ -261,6 +261,17 @@ impl TableDescription {
         referred.ok().flatten().unwrap_or_default()
     }
 
+    /// The same table, as one that was made of a part of `whole`: it refers to no more objects of
+    /// values than that does.
+    #[must_use]
+    pub fn referring_as(mut self, whole: &TableDescription) -> TableDescription {
+        if let Some(value) = whole.properties.get(PROPERTY_VALUE_OBJECTS) {
+            let property = Property { id: PROPERTY_VALUE_OBJECTS, is_critical: true, value };
+            self.properties = self.properties.with(property);
+        }
+        self
+    }
+
     /// A staged table as the operation of this number makes it part of the database: over all that
     /// is older, or, where it was staged for a sorted level, behind all that is there.
     #[must_use]

@@ -233,15 +233,8 @@ pub struct Scan {
     common: Common,
     #[command(flatten)]
     look: LookArguments,
-    /// Only keys that begin with this.
-    #[arg(long, conflicts_with_all = ["from", "to"])]
-    prefix: Option<OsString>,
-    /// Keys from this one on.
-    #[arg(long)]
-    from: Option<OsString>,
-    /// Keys before this one.
-    #[arg(long)]
-    to: Option<OsString>,
+    #[command(flatten)]
+    keys: RangeArguments,
     /// At most so many.
     #[arg(long)]
     limit: Option<u64>,
@@ -376,20 +369,13 @@ fn end_of(keyspace: &Keyspace, key: &[u8]) -> Result<Option<u64>> {
 }
 
 fn scan(arguments: &Scan, output: &Output) -> Result<()> {
-    let form = arguments.common.form();
-    let parse = |text: &Option<OsString>| text.as_deref().map(|text| form.parse(text)).transpose();
-    let range = range(parse(&arguments.prefix)?, parse(&arguments.from)?, parse(&arguments.to)?);
+    let range = arguments.keys.parse(arguments.common.form())?;
     arguments
         .common
         .look(&arguments.look, output, |keyspace| show_entries(keyspace, range.clone(), arguments, output))
 }
 
-fn show_entries(
-    keyspace: &Keyspace,
-    range: (Bound<Vec<u8>>, Bound<Vec<u8>>),
-    arguments: &Scan,
-    output: &Output,
-) -> Result<()> {
+fn show_entries(keyspace: &Keyspace, range: Keys, arguments: &Scan, output: &Output) -> Result<()> {
     let form = arguments.common.form();
     let mut cursor = keyspace.cursor::<Vec<u8>>(range);
     if arguments.keys_only {
@@ -422,19 +408,31 @@ fn entry_json(form: Form, key: &[u8], value: &[u8], expires_ms: Option<u64>) -> 
     entry
 }
 
-/// The keys that begin with `prefix`, or those from `from` on and before `to`.
-fn range(
-    prefix: Option<Vec<u8>>,
-    from: Option<Vec<u8>>,
-    to: Option<Vec<u8>>,
-) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
-    match prefix {
-        Some(prefix) => {
-            (Bound::Included(prefix.clone()), after_prefix(prefix).map_or(Bound::Unbounded, Bound::Excluded))
-        }
-        None => {
-            (from.map_or(Bound::Unbounded, Bound::Included), to.map_or(Bound::Unbounded, Bound::Excluded))
-        }
+/// A range of keys.
+type Keys = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Which keys.
+#[derive(Args)]
+struct RangeArguments {
+    /// Only keys that begin with this.
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    prefix: Option<OsString>,
+    /// Keys from this one on.
+    #[arg(long)]
+    from: Option<OsString>,
+    /// Keys before this one.
+    #[arg(long)]
+    to: Option<OsString>,
+}
+
+impl RangeArguments {
+    fn parse(&self, form: Form) -> Result<Keys> {
+        let parse = |text: &Option<OsString>| text.as_deref().map(|text| form.parse(text)).transpose();
+        let (from, to) = (parse(&self.from)?, parse(&self.to)?);
+        let prefix = parse(&self.prefix)?;
+        let from = prefix.clone().or(from);
+        let to = prefix.map_or(to, after_prefix);
+        Ok((from.map_or(Bound::Unbounded, Bound::Included), to.map_or(Bound::Unbounded, Bound::Excluded)))
     }
 }
 

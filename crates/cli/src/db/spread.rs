@@ -1,42 +1,27 @@
 //! `tombolo db count`, `splits` and `sample`: how the keys of a range are spread.
 
-use std::ffi::OsString;
-use std::ops::Bound;
-
 use clap::Args;
 use serde_json::json;
 
-use super::{Common, entry_json, range};
+use super::{Common, Keys, RangeArguments, entry_json};
 use crate::database::LookArguments;
 use crate::failure::Result;
 use crate::output::Output;
 
-/// A range of keys.
-type Keys = (Bound<Vec<u8>>, Bound<Vec<u8>>);
-
-/// Which keys.
+/// Which keys, and of what.
 #[derive(Args)]
 struct Within {
     #[command(flatten)]
     common: Common,
     #[command(flatten)]
     look: LookArguments,
-    /// Only keys that begin with this.
-    #[arg(long, conflicts_with_all = ["from", "to"])]
-    prefix: Option<OsString>,
-    /// Keys from this one on.
-    #[arg(long)]
-    from: Option<OsString>,
-    /// Keys before this one.
-    #[arg(long)]
-    to: Option<OsString>,
+    #[command(flatten)]
+    keys: RangeArguments,
 }
 
 impl Within {
     fn range(&self) -> Result<Keys> {
-        let form = self.common.form();
-        let parse = |text: &Option<OsString>| text.as_deref().map(|text| form.parse(text)).transpose();
-        Ok(range(parse(&self.prefix)?, parse(&self.from)?, parse(&self.to)?))
+        self.keys.parse(self.common.form())
     }
 }
 

@@ -6,7 +6,6 @@
 mod lines;
 mod source;
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
 use std::ops::Bound;
@@ -23,7 +22,7 @@ use self::lines::{Change, Entry, Lines};
 use self::source::Source;
 use super::look::AsOf;
 use super::tables::{ends, without_operator};
-use super::{Survives, close_after, range};
+use super::{RangeArguments, Survives, close_after};
 use crate::database::{DatabaseArguments, LookArguments, NewArguments, WriterArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;
@@ -100,15 +99,8 @@ pub struct Export {
     /// Writes to this new file instead of standard output.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// Only keys that begin with this.
-    #[arg(long, conflicts_with_all = ["from", "to"])]
-    prefix: Option<OsString>,
-    /// Keys from this one on.
-    #[arg(long)]
-    from: Option<OsString>,
-    /// Keys before this one.
-    #[arg(long)]
-    to: Option<OsString>,
+    #[command(flatten)]
+    keys: RangeArguments,
     /// Writes operands as they are, as lines that merge, and folds none: where the keyspace's merge
     /// operator is not there.
     #[arg(long)]
@@ -353,10 +345,7 @@ fn pump(
 
 /// Runs `export`.
 pub fn export(arguments: &Export, output: &Output) -> Result<()> {
-    let bounds = arguments.bounds.form();
-    let key = |text: &Option<OsString>| text.as_deref().map(|text| bounds.parse(text)).transpose();
-    let range: (Bound<Vec<u8>>, Bound<Vec<u8>>) =
-        range(key(&arguments.prefix)?, key(&arguments.from)?, key(&arguments.to)?);
+    let range = arguments.keys.parse(arguments.bounds.form())?;
     let form = form(arguments.format, arguments.file.as_deref());
     let interrupted = interrupt::listen()?;
     arguments.database.look(&arguments.look, output, |db| {

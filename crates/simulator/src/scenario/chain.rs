@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tombolo::{Batch, Builder, Db, Durability, Error, ErrorKind, KeyspaceOptions, OpenMode, Snapshot};
 use tombolo_env::TaskClass;
-use tombolo_env::simulated::{Crash, Process};
+use tombolo_env::simulated::{Crash, Process, World};
 
 use super::Run;
 use super::contest::{Stop, TROUBLES};
@@ -175,6 +175,7 @@ pub(super) struct Writers {
     pub(super) ledger: Arc<Mutex<Ledger>>,
     violation: Arc<Mutex<Option<Violation>>>,
     over: Arc<Mutex<bool>>,
+    started: Arc<Mutex<u64>>,
     /// How the database is opened.
     open: Arc<dyn Fn(&Process) -> Builder + Send + Sync>,
     /// Its keyspaces.
@@ -189,8 +190,8 @@ impl Writers {
         rest_max: Duration,
         open: impl Fn(&Process) -> Builder + Send + Sync + 'static,
     ) -> Writers {
-        let (ledger, violation, over) = Default::default();
-        Writers { ledger, violation, over, open: Arc::new(open), options, rest_max }
+        let (ledger, violation, over, started) = Default::default();
+        Writers { ledger, violation, over, started, open: Arc::new(open), options, rest_max }
     }
 
     /// The database is made, with something in it.
@@ -210,11 +211,18 @@ impl Writers {
         told(made, "beginning")
     }
 
-    /// A process begins to write.
-    pub(super) fn start(&self, process: &Process, random: &mut Random) {
+    /// Another process begins to write.
+    pub(super) fn start(&self, world: &World, random: &mut Random) -> Process {
+        let number = {
+            let mut started = self.started.lock();
+            *started += 1;
+            *started
+        };
+        let process = world.process(&format!("writer {number}"));
         let random = Random::new(random.next(), 5);
         let writer = Writer { process: process.clone(), writers: self.clone(), random };
         process.spawn(TaskClass::Foreground, "live", writer.live()).detach();
+        process
     }
 
     pub(super) fn is_violated(&self) -> bool {

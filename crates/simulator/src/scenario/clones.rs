@@ -21,10 +21,10 @@ use tombolo::{
     Builder, CloneState, Db, Durability, Env, Error, ErrorKind, OpenMode, Options, ReaderOptions, Registry,
     Snapshot, TakeOver,
 };
-use tombolo_env::TaskClass;
-use tombolo_env::simulated::{Crash, Process, World};
+use tombolo_env::simulated::{Process, World};
 use tombolo_storage::{Epoch, Purpose, Request, Uri};
 
+use super::cast::Cast;
 use super::contest::{Stop, TROUBLES};
 use super::{Run, guarded, mix};
 use crate::failure::{Failure, Report, Violation};
@@ -484,24 +484,6 @@ impl Actor {
     }
 }
 
-struct Cast {
-    processes: Vec<Process>,
-    started: u64,
-}
-
-impl Cast {
-    fn start(&mut self, run: &Run, bucket: &Bucket, nth: usize, random: &mut Random) {
-        let process = run.world.process(&format!("process {}", self.started));
-        let actor = Actor::new(run, &process, bucket, Random::new(random.next(), 5));
-        process.spawn(TaskClass::Foreground, "live", actor.live()).detach();
-        self.started += 1;
-        match self.processes.get_mut(nth) {
-            Some(place) => *place = process,
-            None => self.processes.push(process),
-        }
-    }
-}
-
 /// Runs a seed.
 pub(super) fn run(seed: u64) -> Result<Report, Failure> {
     let mut ledger = Ledger::default();
@@ -520,44 +502,18 @@ fn act(run: &Run, seed: u64, bucket: &Bucket) -> Result<(), Violation> {
     let mut random = Random::new(seed, 6);
     run.world.set_preemption_probability([0.0, 0.01, 0.05][random.index(3)]);
     begin(run, bucket)?;
-    let mut cast = Cast { processes: Vec::new(), started: 0 };
-    (0..PROCESSES).for_each(|nth| cast.start(run, bucket, nth, &mut random));
+    let live = |process: Process, random: Random| Actor::new(run, &process, bucket, random).live();
+    let mut cast = Cast::new(run, &mut random, PROCESSES, live);
+    // Longer than a lease and its margin.
+    let lease = Duration::from_secs(16);
     for _ in 0..20 {
         run.world.run_for(Duration::from_millis(random.below(4_000)));
         if bucket.violation.lock().is_some() {
             break;
         }
-        let nth = random.index(cast.processes.len());
-        match random.below(20) {
-            0..=3 => cast.processes[nth].pause(),
-            // Long enough for a lease and its margin.
-            4 => {
-                cast.processes[nth].pause();
-                run.world.run_for(Duration::from_secs(16));
-            }
-            5..=9 => cast.processes.iter().for_each(Process::resume),
-            10..=15 => {
-                let number = cast.processes[nth].operations() + 1 + random.below(100);
-                cast.processes[nth].stall_at(number, Duration::from_millis(1 + random.below(15_000)));
-            }
-            16..=18 => {
-                cast.processes[nth].kill();
-                cast.start(run, bucket, nth, &mut random);
-            }
-            _ => {
-                run.crash(&cast.processes, Crash::PowerLoss);
-                (0..PROCESSES).for_each(|nth| cast.start(run, bucket, nth, &mut random));
-            }
-        }
+        cast.befall(&mut random, lease, None);
     }
-    cast.processes.iter().for_each(Process::resume);
-    run.world.run_for(Duration::from_secs(5));
-    *bucket.over.lock() = true;
-    run.world.run_for(Duration::from_secs(20));
-    if let Some(violation) = bucket.violation.lock().take() {
-        return Err(violation);
-    }
-    run.crash(&cast.processes, Crash::Kill);
+    cast.end(&bucket.over, &bucket.violation)?;
     finish(run, bucket)
 }
 

@@ -89,13 +89,7 @@ fn act(run: &Run, seed: u64, report: &mut Report) -> Result<(), Violation> {
         .collect();
     let writers = Writers::new(KeyspaceOptions::default(), Duration::from_secs(2), open);
     writers.make(&run.world.process("first"))?;
-    let mut started = 0;
-    let mut process = |random: &mut Random| {
-        started += 1;
-        let process = run.world.process(&format!("writer {started}"));
-        writers.start(&process, random);
-        process
-    };
+    let process = |random: &mut Random| writers.start(&run.world, random);
     let mut cast: Vec<Process> = (0..WRITERS).map(|_| process(&mut random)).collect();
     let home = run.world.host(0);
     // Short histories among the long ones: those of the check.

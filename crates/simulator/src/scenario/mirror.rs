@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo::{Builder, Db, ErrorKind, KeyspaceOptions, Mirror, MirrorOptions, OpenMode, Options, TakeOver};
-use tombolo_env::TaskClass;
-use tombolo_env::simulated::{Crash, Process};
+use tombolo_env::simulated::Process;
 
+use super::cast::Cast;
 use super::chain::{Ledger, Next, OTHER, contents, told};
 use super::contest::{Stop, TROUBLES};
 use super::{Run, guarded, mix};
@@ -234,25 +234,6 @@ impl Actor {
     }
 }
 
-struct Cast {
-    processes: Vec<Process>,
-    started: u64,
-}
-
-impl Cast {
-    fn start(&mut self, run: &Run, shared: &Shared, nth: usize, random: &mut Random) {
-        let process = run.world.process(&format!("process {}", self.started));
-        let random = Random::new(random.next(), 5);
-        let actor = Actor { process: process.clone(), shared: shared.clone(), random };
-        process.spawn(TaskClass::Foreground, "live", actor.live()).detach();
-        self.started += 1;
-        match self.processes.get_mut(nth) {
-            Some(place) => *place = process,
-            None => self.processes.push(process),
-        }
-    }
-}
-
 /// Runs a seed of `mirror`.
 pub(super) fn mirrors(seed: u64) -> Result<Report, Failure> {
     run("mirror", seed, 8)
@@ -295,8 +276,11 @@ fn act(run: &Run, seed: u64, shared: &Shared) -> Result<(), Violation> {
         Ok::<_, Stop>(())
     });
     told(made, "beginning")?;
-    let mut cast = Cast { processes: Vec::new(), started: 0 };
-    (0..PROCESSES).for_each(|nth| cast.start(run, shared, nth, &mut random));
+    let live = |process: Process, random: Random| Actor { process, shared: shared.clone(), random }.live();
+    let mut cast = Cast::new(run, &mut random, PROCESSES, live);
+    // Longer than a lease and its margin. One alone stalls: the others go on upon its stack, and
+    // another stall upon theirs.
+    let (lease, stalled) = (Duration::from_secs(80), Some(0));
     // Short histories among the long ones: those of the check.
     let steps = if seed.is_multiple_of(4) { 4 } else { 20 };
     for _ in 0..steps {
@@ -304,38 +288,9 @@ fn act(run: &Run, seed: u64, shared: &Shared) -> Result<(), Violation> {
         if shared.violation.lock().is_some() {
             break;
         }
-        let nth = random.index(cast.processes.len());
-        match random.below(20) {
-            0..=3 => cast.processes[nth].pause(),
-            // Long enough for a lease and its margin.
-            4 => {
-                cast.processes[nth].pause();
-                run.world.run_for(Duration::from_secs(80));
-            }
-            5..=9 => cast.processes.iter().for_each(Process::resume),
-            // One and the same: the others go on upon its stack, and another stall upon theirs.
-            10..=15 => {
-                let number = cast.processes[0].operations() + 1 + random.below(100);
-                cast.processes[0].stall_at(number, Duration::from_millis(1 + random.below(15_000)));
-            }
-            16..=18 => {
-                cast.processes[nth].kill();
-                cast.start(run, shared, nth, &mut random);
-            }
-            _ => {
-                run.crash(&cast.processes, Crash::PowerLoss);
-                (0..PROCESSES).for_each(|nth| cast.start(run, shared, nth, &mut random));
-            }
-        }
+        cast.befall(&mut random, lease, stalled);
     }
-    cast.processes.iter().for_each(Process::resume);
-    run.world.run_for(Duration::from_secs(5));
-    *shared.over.lock() = true;
-    run.world.run_for(Duration::from_secs(20));
-    if let Some(violation) = shared.violation.lock().take() {
-        return Err(violation);
-    }
-    run.crash(&cast.processes, Crash::Kill);
+    cast.end(&shared.over, &shared.violation)?;
     finish(run, shared)
 }
 

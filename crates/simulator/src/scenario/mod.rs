@@ -5,6 +5,7 @@
 //! together they cover the whole.
 
 mod bit_rot;
+mod cast;
 mod chain;
 mod clones;
 mod compactors;

@@ -62,13 +62,7 @@ fn act(run: &Run, seed: u64, report: &mut Report) -> Result<(), Violation> {
     let options = KeyspaceOptions { cold_after: Some(HOUR), ..KeyspaceOptions::default() };
     let writers = Writers::new(options, HOUR, open);
     writers.make(&run.world.process("first"))?;
-    let mut started = 0;
-    let mut process = |random: &mut Random| {
-        started += 1;
-        let process = run.world.process(&format!("writer {started}"));
-        writers.start(&process, random);
-        process
-    };
+    let process = |random: &mut Random| writers.start(&run.world, random);
     let mut cast: Vec<Process> = (0..WRITERS).map(|_| process(&mut random)).collect();
     for _ in 0..16 {
         run.world.run_for(Duration::from_secs(random.below(1500)));

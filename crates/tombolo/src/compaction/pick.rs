@@ -868,10 +868,17 @@ fn for_deletes_at(levels: &Levels, picking: &Picking<'_>, targets: &Targets, lev
     if level == picking.settings.bottom() && picking.settings.keeps_last {
         return None;
     }
-    // Above cold data, deletes that somebody needs stay where they are.
+    // Above cold data, deletes that somebody needs stay where they are; so do those of keys that
+    // the cold data may hold, until they have gone cold themselves.
     let goes = to != level && level != picking.settings.last();
-    let droppable =
-        |table: &TableHandle| goes || table.description().last_sequence <= picking.oldest_snapshot;
+    let covers_cold = |table: &TableHandle| {
+        let (first, last) = (&table.description().first_key, &table.description().last_key);
+        let below = levels.sorted.iter().filter(|(below, _)| *below > level);
+        below.map(|(_, run)| run.overlapping(first, last)).any(|met| !met.is_empty())
+    };
+    let droppable = |table: &TableHandle| {
+        goes || (table.description().last_sequence <= picking.oldest_snapshot && !covers_cold(table))
+    };
     let mut heavy = levels
         .level(level)?
         .iter()

@@ -20,8 +20,6 @@ use tombolo_format::cold::PROPERTY_COLD;
 use tombolo_format::expiry::Times;
 use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::{Edit, KeyspaceOptions as Settings, MAIN_STREAM, TableDescription, TableName};
-use tombolo_format::property::Property;
-use tombolo_format::value_object::PROPERTY_VALUE_OBJECTS;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, LogStore, ObjectStore, Purpose, Request, Result};
 
@@ -380,15 +378,8 @@ impl Maker<'_> {
             }
             step = cursor.next()?;
         }
-        let mut written = writer.finish().await?;
-        if let Some(table) = &mut written
-            && let Some(value) = description.properties.get(PROPERTY_VALUE_OBJECTS)
-        {
-            // It refers to no more than the whole one did.
-            let property = Property { id: PROPERTY_VALUE_OBJECTS, is_critical: true, value };
-            table.properties = table.properties.with(property);
-        }
-        Ok(written)
+        let written = writer.finish().await?;
+        Ok(written.map(|table| table.referring_as(description)))
     }
 }
 

@@ -9,8 +9,6 @@ use tombolo_format::FormatError;
 use tombolo_format::block::Cursor;
 use tombolo_format::key::InternalKey;
 use tombolo_format::manifest::{TableDescription, TableName};
-use tombolo_format::property::Property;
-use tombolo_format::value_object::PROPERTY_VALUE_OBJECTS;
 use tombolo_storage::{Epoch, Error, Incarnation, ObjectStore, Purpose, Request, Result};
 
 use super::history::is_damage;
@@ -168,15 +166,8 @@ impl Tables {
                 writer.flush().await?;
             }
         }
-        let mut written = writer.finish().await?;
-        if let Some(table) = &mut written
-            && let Some(value) = description.properties.get(PROPERTY_VALUE_OBJECTS)
-        {
-            // It refers to no more than the damaged one did.
-            let property = Property { id: PROPERTY_VALUE_OBJECTS, is_critical: true, value };
-            table.properties = table.properties.with(property);
-        }
-        Ok(written)
+        let written = writer.finish().await?;
+        Ok(written.map(|table| table.referring_as(description)))
     }
 
     /// Whether a table or a value object that was looked at is damaged.

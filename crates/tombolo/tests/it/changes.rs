@@ -22,6 +22,13 @@ struct Stores {
 }
 
 impl Stores {
+    /// A database whose log fails by the plan.
+    async fn with_a_faulty_log(self) -> (Db, FaultPlan) {
+        let plan = FaultPlan::scripted();
+        let log = Arc::new(FaultLogStore::new(&self.env, Arc::clone(&self.log), plan.clone()));
+        (Stores { log, ..self }.open().await, plan)
+    }
+
     fn builder(&self) -> Builder {
         let options = Options::parse(["memory_bytes=2097152", "memtable_bytes=65536"]).unwrap();
         let builder = Db::builder("mem://changes").env(self.env.clone()).take_over(TakeOver::Always);
@@ -394,10 +401,7 @@ fn a_subscription_that_ends_halfway_leaves_no_mark() {
 #[test]
 fn a_place_never_goes_back() {
     run(|stores| async move {
-        let plan = FaultPlan::scripted();
-        let log: Arc<dyn LogStore> =
-            Arc::new(FaultLogStore::new(&stores.env, Arc::clone(&stores.log), plan.clone()));
-        let db = Stores { log, ..stores }.open().await;
+        let (db, plan) = stores.with_a_faulty_log().await;
         let keys = db.default_keyspace();
         let mut older = keys.subscribe("follower", KEPT).await.unwrap();
         let mut newer = keys.subscribe("follower", KEPT).await.unwrap();
@@ -510,10 +514,7 @@ fn nothing_is_missing_through_takeovers() {
 /// What the log does not get durable is not told.
 fn changes_that_are_not_durable() {
     run(|stores| async move {
-        let plan = FaultPlan::scripted();
-        let log: Arc<dyn LogStore> =
-            Arc::new(FaultLogStore::new(&stores.env, Arc::clone(&stores.log), plan.clone()));
-        let db = Stores { log, ..stores }.open().await;
+        let (db, plan) = stores.with_a_faulty_log().await;
         let keys = db.default_keyspace();
         let mut follower = keys.subscribe("follower", KEPT).await.unwrap();
         plan.inject(Rule::of_kind(RequestKind::LogSync, Fault::Error(ErrorKind::Retry)).times(1000));

@@ -238,6 +238,28 @@ fn range_deletes_that_a_snapshot_keeps_wait_for_it() {
     });
 }
 
+/// Deletes of keys whose values have gone cold: they stay until they are cold themselves, and no
+/// job writes them again and again before that.
+#[test]
+fn deletes_over_cold_data_wait_until_they_are_cold() {
+    run_bounded(|stores| async move {
+        let (db, keys) = aged(&stores).await;
+        for number in 0..900 {
+            keys.delete(key(number)).await.unwrap();
+        }
+        let left = contents(&keys).await;
+        db.flush().await.unwrap();
+        // Younger than what goes cold.
+        stores.env.sleep(HOUR / 2).await;
+        let done = count(&db, "compactions");
+        stores.env.sleep(HOUR / 4).await;
+        assert_eq!(count(&db, "compactions"), done, "nothing is done again and again");
+        stores.env.sleep(48 * HOUR).await;
+        db.compact().await.unwrap();
+        assert!(!left.is_empty() && contents(&keys).await == left);
+    });
+}
+
 /// While the cold store is out of reach, the database opens, is written, and is read where it is
 /// hot; reads of cold data say what has gone wrong.
 #[test]
@@ -517,5 +539,4 @@ fn rules_of_tiers_are_noticed() {
     notices(Mutant::UnknownAgeIsCold, tables_go_when_enough_has_gone_cold);
     notices(Mutant::ColdStoreUnmarked, another_store_is_refused);
     notices(Mutant::CloneWritesToColdStoreOfSource, pins_and_clones_reach_over_both);
-    notices(Mutant::ColdKeysMoveUp, || [24, 25, 36].into_iter().for_each(history));
 }

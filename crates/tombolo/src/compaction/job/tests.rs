@@ -468,3 +468,42 @@ fn range_deletes_that_are_merged_wrongly_are_noticed() {
     notices(Mutant::RangeDeleteDroppedByKey, a_range_delete_stays_for_what_lies_below_within_it);
     notices(Mutant::RangeDeleteUncut, a_range_delete_is_cut_where_outputs_end);
 }
+
+/// Of a job to the cold store, newer entries stay above if their key comes from there; those that
+/// lay below stay below, whatever their number: beside the keys that come from above are tables
+/// that the job knows nothing of.
+fn what_lies_below_does_not_move_up() {
+    let world = World::new(1);
+    let plain = plain(&world, &FaultPlan::scripted());
+    let env = plain.tables.env.clone();
+    env.block_on(async move {
+        let above = table(&plain, 11, 5, &[("b", 3, EntryKind::Put), ("d", 9, EntryKind::Put)]).await;
+        let entries = [("a", 7, EntryKind::Put), ("d", 2, EntryKind::Put), ("f", 8, EntryKind::Put)];
+        let below = table(&plain, 12, LEVEL_LAST, &entries).await;
+        let read_from = levels(&plain, vec![above, below]);
+        let of = |level| read_from.level(level).unwrap().iter().cloned().collect();
+        let tier = Tier { is_cold: false, stays_after: Some(SequenceNumber(5)) };
+        let job =
+            Job { from: 5, upper: of(5), lower: of(LEVEL_LAST), tier, ..Job::clone(&*job(&plain).await) };
+        let merged = run(&plain, &Arc::new(job), &[]);
+        merged.run().await.unwrap();
+        let (stay, go): (Vec<_>, Vec<_>) =
+            merged.take_outputs().into_iter().partition(|table| table.level == 5);
+        assert_eq!(read(&plain, stay).await, [("d".to_owned(), 9)]);
+        let went = read(&plain, go).await.into_iter().map(|(key, _)| key).collect::<String>();
+        assert!(went.starts_with("ab") && went.ends_with('f'), "{went}");
+    });
+}
+
+#[test]
+fn no_key_moves_up_from_the_cold_store() {
+    what_lies_below_does_not_move_up();
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn keys_that_move_up_from_the_cold_store_are_noticed() {
+    use tombolo_storage::mutant::{Mutant, notices};
+
+    notices(Mutant::ColdKeysMoveUp, what_lies_below_does_not_move_up);
+}
