@@ -172,6 +172,7 @@ pub enum Mutant {
     PruneDeletesUnread,
     RestoreEndsOperands,
     RestoreHoldsPrepared,
+    RestoreFollows,
     RestorePassesDamagedBackup,
     // Compaction filters
     FilterIgnoresSnapshots,

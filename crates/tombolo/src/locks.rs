@@ -471,6 +471,12 @@ impl Locks {
         table.prepared.iter().find(|(_, prepared)| &prepared[..] == id).map(|(owner, _)| *owner)
     }
 
+    /// Takes back all that prepared transactions hold.
+    pub(crate) fn release_all_prepared(&self) {
+        let all: Vec<u64> = self.table.lock().prepared.keys().copied().collect();
+        all.into_iter().for_each(|owner| self.release(owner));
+    }
+
     /// Whether any transaction is prepared.
     #[inline]
     pub(crate) fn has_prepared(&self) -> bool {

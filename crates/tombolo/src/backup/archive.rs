@@ -38,7 +38,7 @@ impl Backups {
     /// [`Backups::restore`]. `db` is a writer, or that of a reader. A writer then lets go of what
     /// is kept for the subscription [`Backups::SUBSCRIPTION`]; by a reader, its bytes bound that.
     /// Changes that were gone before they came here are told as a gap, now and by
-    /// [`Backups::verify`].
+    /// [`Backups::verify`]. An archive begins with the oldest backup, if there is one.
     ///
     /// # Errors
     /// `Unsupported` when the database keeps no changes as a whole; `Invalid` for a place of
@@ -77,7 +77,11 @@ impl Backups {
 
 async fn archive(place: &Place, db: &Db, database: u64) -> Result<Archived> {
     let mut archived = Archived::default();
-    let reached = place.changes().await?.into_iter().map(|(_, last)| last).max();
+    let mut reached = place.changes().await?.into_iter().map(|(_, last)| last).max();
+    if reached.is_none() {
+        // Older ones lead on from no backup.
+        reached = place.oldest_moment().await?;
+    }
     let mut changes = match reached {
         Some(reached) => db.changes(reached)?,
         None => begin(db).await?,

@@ -265,8 +265,9 @@ impl Backups {
             }
         }
         let copied = copies.iter().map(|table| {
+            let is_lying = lying.contains(&table.name);
             let copied: BoxFuture<'_, Result<BackupTable>> =
-                Box::pin(self.copy_table(places, table, lying.contains(&table.name)));
+                Box::pin(self.copy_table(places, table, is_lying, known.get(&table.name)));
             copied
         });
         let copied: Vec<BackupTable> =
@@ -321,14 +322,26 @@ impl Backups {
         Ok(lengths.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 
+    /// `known`: as an earlier backup has it, which has lost it since.
     async fn copy_table(
         &self,
         places: &Places,
         table: &TableDescription,
         is_lying: bool,
+        known: Option<&BackupTable>,
     ) -> Result<BackupTable> {
         let (io, to) = (&self.place.io, store::table(table.name));
         let (source, from) = places.locate(table);
+        if let Some(known) = known {
+            // Before anything goes: what lies there may be all that is left of it.
+            let damaged = |error: Error| {
+                error.context("a table is not what it was at an earlier backup").advice(
+                    "verify the database, which says whether it is damaged; if it is sound, delete \
+                     the backups from before: `tombolo backup prune`",
+                )
+            };
+            hash(io, &source, &from).await?.check(known, &from).map_err(damaged)?;
+        }
         let copied = match is_lying {
             // Of a backup that ended early, or of one whose own object is damaged: then it may be
             // sound, and stays.
@@ -395,20 +408,21 @@ impl Backups {
         let this = self.clone();
         self.start("verification of backups", async move {
             let mut report = BackupReport::default();
-            let mut tables: BTreeMap<TableName, BackupTable> = BTreeMap::new();
+            // Where two say different things of one table, one of both is wrong.
+            let mut tables: BTreeSet<BackupTable> = BTreeSet::new();
             let mut moments = Vec::new();
             for number in this.place.backup_numbers().await? {
                 report.backups += 1;
                 match this.place.backup(number).await.and_then(|record| Ok((record.edits()?, record))) {
                     Ok((_, record)) => {
                         moments.push(record.last_sequence);
-                        tables.extend(record.tables.iter().map(|table| (table.name, *table)));
+                        tables.extend(record.tables);
                     }
                     Err(error) if is_damage(&error) => report.damage.push(error.to_string()),
                     Err(error) => return Err(error),
                 }
             }
-            for table in tables.values() {
+            for table in &tables {
                 report.tables += 1;
                 report.bytes += table.length;
                 match this.place.check_table(table).await {

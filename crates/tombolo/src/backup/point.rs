@@ -17,6 +17,7 @@ use super::{Backups, COPIES_IN_FLIGHT_MAX, is_worthless};
 use crate::db::{Batch, Builder, Db, Keyspace, stores};
 use crate::manifest::{Manifest, names};
 use crate::op::Op;
+use crate::operator::Operators;
 use crate::options::{Durability, KeyspaceOptions, OpenMode, TakeOver};
 use crate::recovery::claim_empty;
 
@@ -76,19 +77,21 @@ impl Backups {
     /// Makes a database of its own of a backup and the changes after it, where `target` says: an
     /// empty place, with the log that it will use. Every byte is checked on its way. With changes
     /// to apply the target is opened with the settings and operators of `target`, and closed
-    /// again; what ends early in that leaves a database that is to be destroyed.
+    /// again; what ends early in that leaves a database that is to be destroyed. Its subscriptions
+    /// end then, as its writes have other numbers.
     ///
     /// # Errors
     /// `NotFound` when the point is gone or not there yet, and when changes before it are missing;
     /// `Unsupported` for a point behind tables from outside, or behind writes by settings, that
-    /// came after the backup; `Corrupt` when a backup from before the point cannot be read, and no
-    /// older one leads there with its changes. All of these are known before the target is touched.
+    /// came after the backup, or behind a keyspace whose operator `target` lacks; `Corrupt` when a
+    /// backup from before the point cannot be read, and no older one leads there with its changes.
+    /// All of these are known before the target is touched.
     /// `AlreadyExists` when the target holds a database; those of both stores.
     pub fn restore(&self, point: RestorePoint, target: Builder) -> Op<Restored> {
         let this = self.clone();
         self.start("restore of a backup", async move {
             let plan = this.plan(point).await?;
-            this.dry_run(&plan).await?;
+            this.dry_run(&plan, &target.operators).await?;
             let env = target.env.clone().unwrap_or_else(|| this.place.io.env.clone());
             let (objects, log_store) = stores(&target, &env)?;
             this.restore_backup(&plan.backup, &objects, &*log_store).await?;
@@ -114,7 +117,9 @@ impl Backups {
             if !is_enabled(Mutant::RestoreEndsOperands) {
                 db.engine().time.settle_nothing();
             }
-            let applied = match db.let_go_of_prepared().await {
+            db.let_go_of_prepared();
+            // Who followed then may not now, and there was room for what came with that.
+            let applied = match db.follow_nobody().await {
                 Ok(()) => this.apply(&plan, &db, &mut restored).await,
                 Err(error) => Err(error),
             };
@@ -174,10 +179,7 @@ impl Backups {
         let Some(damaged) = damaged.filter(|_| !is_enabled(Mutant::RestorePassesDamagedBackup)) else {
             return led.map(|()| plan);
         };
-        let mut leads = led.is_ok() && to_sequence != u64::MAX;
-        for changes in &plan.changes {
-            leads = leads || self.is_later(Some(changes), to_unix_ms).await?;
-        }
+        let leads = (led.is_ok() && to_sequence != u64::MAX) || self.is_passed(&plan).await?;
         if leads { Ok(plan) } else { Err(damaged) }
     }
 
@@ -191,7 +193,7 @@ impl Backups {
             }
             if after > reached && !is_enabled(Mutant::RestoreAcrossGap) {
                 // A time that lies before the gap needs none of it.
-                if to_unix_ms != u64::MAX && self.is_later(plan.changes.last(), to_unix_ms).await? {
+                if to_unix_ms != u64::MAX && self.is_passed(plan).await? {
                     return Ok(());
                 }
                 let message = format!("changes between {reached} and {after} are not in the archive");
@@ -210,14 +212,14 @@ impl Backups {
         Ok(())
     }
 
-    /// Whether the last of these changes was written after a time.
-    async fn is_later(&self, changes: Option<&(u64, u64)>, unix_ms: u64) -> Result<bool> {
-        let Some((after, last)) = changes else { return Ok(false) };
-        let found = self.place.read_changes(*after, *last).await?;
-        let Some((_, change)) = found.changes.last() else { return Ok(false) };
-        let record =
-            Record::decode(change).map_err(|error| Error::format(store::changes(*after, *last), 0, error))?;
-        Ok(record.unix_ms > unix_ms)
+    /// Whether one of the plan's changes comes after its point. Reads up to that one.
+    async fn is_passed(&self, plan: &Plan) -> Result<bool> {
+        for object in &plan.changes {
+            if self.part(plan, *object, plan.backup.last_sequence).await?.1 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Those of an object of changes that come after `applied` and belong to the point, and whether
@@ -253,13 +255,13 @@ impl Backups {
     }
 
     /// Whether all changes can be applied.
-    async fn dry_run(&self, plan: &Plan) -> Result<()> {
+    async fn dry_run(&self, plan: &Plan, operators: &Operators) -> Result<()> {
         let mut applied = plan.backup.last_sequence;
         let mut keyspaces = Known::of(&plan.backup.edits()?)?;
         for object in &plan.changes {
             let (part, is_beyond) = self.part(plan, *object, applied).await?;
             for (sequence, change) in &part {
-                keyspaces.check(*sequence, change)?;
+                keyspaces.check(*sequence, change, operators)?;
                 applied = *sequence;
             }
             if is_beyond {
@@ -374,8 +376,9 @@ impl Known {
 
     /// # Errors
     /// `Unsupported` for a change that is not there with all it did, and for one that the backup's
-    /// settings do not allow; `Corrupt` for one of a keyspace that is not there.
-    fn check(&mut self, sequence: u64, change: &[u8]) -> Result<()> {
+    /// settings do not allow, and for a keyspace whose operator the target is not opened with;
+    /// `Corrupt` for one of a keyspace that is not there.
+    fn check(&mut self, sequence: u64, change: &[u8], operators: &Operators) -> Result<()> {
         let unsupported = |message: String| {
             Err(Error::new(ErrorKind::Unsupported, message).advice(format!(
                 "restore a backup from after that, or up to write {}",
@@ -408,9 +411,15 @@ impl Known {
                         ));
                     }
                 }
-                Operation::CreateKeyspace { keyspace, options, .. } => {
-                    let merges = KeyspaceOptions::from_manifest(&options)?.operator.is_some();
-                    self.keyspaces.insert(keyspace, (u64::MAX, merges));
+                Operation::CreateKeyspace { keyspace, name, options, .. } => {
+                    let operator = KeyspaceOptions::from_manifest(&options)?.operator;
+                    if let Some(operator) = &operator {
+                        let context = |error: Error| {
+                            error.context(format!("keyspace {name:?}, which write {sequence} made"))
+                        };
+                        operators.named(operator).get().map_err(context)?;
+                    }
+                    self.keyspaces.insert(keyspace, (u64::MAX, operator.is_some()));
                 }
                 Operation::DropKeyspace { keyspace } => {
                     self.keyspaces.remove(&keyspace).ok_or_else(|| unknown(keyspace))?;

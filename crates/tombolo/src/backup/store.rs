@@ -18,6 +18,7 @@ use tombolo_storage::{
     Result,
 };
 
+use super::is_damage;
 use crate::manifest::chain::undecodable;
 use crate::manifest::driver::io::{Io, RetryLimit};
 
@@ -204,6 +205,21 @@ impl Place {
             return Err(Error::corrupt(&object, 32, expected, found));
         }
         Ok(record)
+    }
+
+    /// Up to which number the oldest backup goes that can be read; `None`: there is none.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub(super) async fn oldest_moment(&self) -> Result<Option<u64>> {
+        for number in self.backup_numbers().await? {
+            match self.backup(number).await {
+                Ok(record) => return Ok(Some(record.last_sequence)),
+                Err(error) if is_damage(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
     }
 
     pub(super) async fn put_backup(&self, record: &BackupRecord) -> Result<()> {

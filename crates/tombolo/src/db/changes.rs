@@ -267,10 +267,13 @@ impl Images {
         if self.ranges.iter().any(|(of, from, to)| *of == id && *from <= key && key < *to) {
             return Ok(Before::Absent);
         }
-        let Some(found) = self.snapshot.get(keyspace, &key).await? else { return Ok(Before::Absent) };
         let mut cursor = self.snapshot.cursor(keyspace, key.clone()..=key);
-        let ends = if cursor.next_async().await? { cursor.expires_ms() } else { None };
-        Ok(if ends.is_some_and(|end| end <= now_ms) { Before::Unknown } else { Before::Value(found) })
+        if !cursor.next_async().await? {
+            return Ok(Before::Absent);
+        }
+        let has_ended = cursor.expires_ms().is_some_and(|end| end <= now_ms);
+        let found = cursor.entry().filter(|_| !has_ended);
+        Ok(found.map_or(Before::Unknown, |(_, value)| Before::Value(value)))
     }
 }
 

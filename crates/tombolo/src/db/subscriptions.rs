@@ -241,31 +241,45 @@ impl Followed {
         Op::begin(limit, &env, "end of a subscription", async move {
             let engine = Arc::clone(self.db.engine());
             let _turn = engine.feed.changing.take().await;
-            let key = subscription_key(self.id(), &name);
-            if kept_in.get(&key).await?.is_none() {
+            let id = self.id();
+            let key = subscription_key(id, &name);
+            // One that has failed halfway has a place without a record.
+            let (is_followed, noted) = engine.feed.change(|feed| {
+                let followed = feed.followed.get(&id);
+                let is_followed = followed.is_some_and(|all| all.places.contains_key(&name));
+                (is_followed, followed.map_or(0, |all| all.total_bytes))
+            });
+            if !is_followed && kept_in.get(&key).await?.is_none() {
                 return Err(missing(&name));
             }
-            let (is_last, noted) = engine.feed.change(|feed| {
-                let followed = feed.followed.get(&self.id());
-                let is_last = followed.is_none_or(|all| all.places.keys().all(|other| *other == name));
-                (is_last, followed.map_or(0, |all| all.total_bytes))
-            });
+            // As is written: of a keyspace that was dropped nobody is followed, and places without
+            // a record promise nothing.
+            let is_last = is_alone(&kept_in, id, &key).await?;
             // At once: a record without what it promises would be believed.
-            let mut batch = if is_last { forgetting(&kept_in, self.id()) } else { Batch::new() };
-            batch.delete(&kept_in, &key);
+            let batch = if is_last {
+                forgetting(&kept_in, id)
+            } else {
+                let mut batch = Batch::new();
+                batch.delete(&kept_in, &key);
+                batch
+            };
             self.db.write(batch).await?;
-            let left = engine.feed.change(|feed| {
-                let Some(followed) = feed.followed.get_mut(&self.id()) else { return false };
-                followed.places.remove(&name);
-                let is_left = is_last && followed.total_bytes != noted;
-                if is_last {
-                    feed.followed.remove(&self.id());
-                }
-                is_left
-            });
+            let left = {
+                // Who is in the commit section has counted its change once this is taken.
+                let _commit = engine.stream.commit.lock();
+                engine.feed.change(|feed| {
+                    let Some(followed) = feed.followed.get_mut(&id) else { return false };
+                    followed.places.remove(&name);
+                    let is_left = is_last && followed.total_bytes != noted;
+                    if is_last {
+                        feed.followed.remove(&id);
+                    }
+                    is_left
+                })
+            };
             if left {
                 // What was noted in between. The next subscription forgets it at the latest.
-                let _forgotten = self.db.write(forgetting(&kept_in, self.id())).await;
+                let _forgotten = self.db.write(forgetting(&kept_in, id)).await;
             }
             Ok(())
         })
@@ -290,12 +304,44 @@ async fn is_nobody(kept_in: &Keyspace, prefix: &[u8]) -> Result<bool> {
     Ok(kept_in.prefix(prefix).next_async().await?.is_none())
 }
 
-/// Changes of it are not kept any more.
+/// Whether no other subscription of the subject is kept than that of this key.
+async fn is_alone(kept_in: &Keyspace, id: u32, key: &[u8]) -> Result<bool> {
+    let mut all = kept_in.prefix(subscription_key(id, ""));
+    while let Some((other, _)) = all.next_async().await? {
+        if other[..] != *key {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Changes of it are not kept any more, nor who followed it: of a subscription that failed halfway
+/// nobody knows whether it is there.
 fn forgetting(kept_in: &Keyspace, id: u32) -> Batch {
+    let end = id.checked_add(1).map_or_else(|| vec![b't'], |next| subscription_key(next, ""));
     let mut batch = Batch::new();
     batch.delete_range(kept_in, change_key(id, 0), change_key(id, u64::MAX));
+    batch.delete_range(kept_in, subscription_key(id, ""), end);
     batch.delete(kept_in, trimmed_key(id));
     batch
+}
+
+/// The subjects of which changes are there.
+async fn subjects(kept_in: &Keyspace) -> Result<BTreeSet<u32>> {
+    let (mut all, mut next) = (BTreeSet::new(), Some(0));
+    let mut cursor = kept_in.cursor(change_key(0, 0)..=change_key(u32::MAX, u64::MAX));
+    while let Some(least) = next
+        && cursor.seek_async(change_key(least, 0)).await?
+    {
+        let Some(id) = subject_of(cursor.key()) else { break };
+        all.insert(id);
+        next = id.checked_add(1);
+    }
+    Ok(all)
+}
+
+fn subject_of(key: &[u8]) -> Option<u32> {
+    key.get(1..5)?.try_into().ok().map(u32::from_be_bytes)
 }
 
 async fn for_each_place(
@@ -342,10 +388,10 @@ impl Db {
         }
         // What nobody follows any more, and what was kept of a keyspace that was dropped.
         let mut forgotten: BTreeSet<u32> = all.iter().map(|(id, ..)| *id).collect();
+        forgotten.extend(subjects(&kept_in).await?);
         let mut kept = kept_in.prefix(b"t");
         while let Some((key, _)) = kept.next_async().await? {
-            let id = key.get(1..5).and_then(|id| id.try_into().ok()).map(u32::from_be_bytes);
-            forgotten.extend(id);
+            forgotten.extend(subject_of(&key));
         }
         forgotten.retain(|id| !ends.contains_key(id));
         engine.feed.change(|feed| {
@@ -360,13 +406,28 @@ impl Db {
             }
         });
         for id in forgotten {
-            let mut batch = forgetting(&kept_in, id);
-            for (_, name, _) in all.iter().filter(|(of, ..)| *of == id) {
-                batch.delete(&kept_in, subscription_key(id, name));
-            }
-            self.write_with(batch, Durability::Accepted).await?;
+            self.write_with(forgetting(&kept_in, id), Durability::Accepted).await?;
         }
         Ok(self)
+    }
+
+    /// Ends all subscriptions, and forgets all changes that are kept.
+    ///
+    /// # Errors
+    /// Those of a write.
+    pub(crate) async fn follow_nobody(&self) -> Result<()> {
+        let Some(kept_in) = Followed::all(self).kept_in().filter(|_| !is_enabled(Mutant::RestoreFollows))
+        else {
+            return Ok(());
+        };
+        let engine = self.engine();
+        let _turn = engine.feed.changing.take().await;
+        let mut batch = Batch::new();
+        batch.delete_range(&kept_in, b"c", b"u");
+        self.write_with(batch, Durability::Accepted).await?;
+        let _commit = engine.stream.commit.lock();
+        engine.feed.change(|feed| feed.followed.clear());
+        Ok(())
     }
 
     /// The subscription of this name to all keyspaces, if there is one, has taken changes up to a
@@ -489,3 +550,6 @@ impl BlockingKeyspace {
         self.keyspace().subscriptions().wait()
     }
 }
+
+#[cfg(test)]
+mod tests;

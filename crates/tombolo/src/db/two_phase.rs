@@ -433,17 +433,10 @@ impl Db {
 
     /// Lets go of the locks of all prepared transactions until the next opening: changes
     /// are written that came after they were decided elsewhere.
-    pub(crate) async fn let_go_of_prepared(&self) -> Result<()> {
-        let reserved = self.reserved_if_any().filter(|_| !is_enabled(Mutant::RestoreHoldsPrepared));
-        let Some(reserved) = reserved else { return Ok(()) };
-        let locks = &self.engine().transactions.locks;
-        for_each_prepared(&reserved, |id, _| {
-            if let Some(owner) = locks.prepared_as(id) {
-                locks.release(owner);
-            }
-            Ok(())
-        })
-        .await
+    pub(crate) fn let_go_of_prepared(&self) {
+        if !is_enabled(Mutant::RestoreHoldsPrepared) {
+            self.engine().transactions.locks.release_all_prepared();
+        }
     }
 
     /// Holds the locks of all prepared transactions again, before anybody writes.

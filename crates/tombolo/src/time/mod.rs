@@ -279,6 +279,8 @@ impl DatabaseTime {
         let (now, bound) = (self.now(host), self.bound());
         let kept = self.kept.lock();
         let sampled = kept.samples.back().map_or(0, |(_, judged)| *judged).max(kept.settled);
+        // Held, it notes nothing of what has ended.
+        let is_held = kept.is_held;
         // Where a record is needed next, and where what has ended is next to be noted.
         let (mut needed, mut due) = (u64::MAX, u64::MAX);
         for end in ends {
@@ -286,7 +288,7 @@ impl DatabaseTime {
                 needed = needed.min(end.earliest_ms.max(bound));
             }
             for at in [middle(end), end.latest_ms] {
-                if at > sampled {
+                if at > sampled && !is_held {
                     due = due.min(at);
                 }
             }
@@ -295,8 +297,8 @@ impl DatabaseTime {
         let pace = kept.pace.max(1);
         let until =
             |at: u64| (at != u64::MAX).then(|| at.saturating_sub(now).saturating_mul(pace).max(AGAIN_MS_MIN));
-        let settles =
-            kept.samples.front().map(|(since, _)| (since + self.spans.grace).saturating_sub(steady));
+        let oldest = kept.samples.front().filter(|_| !is_held);
+        let settles = oldest.map(|(since, _)| (since + self.spans.grace).saturating_sub(steady));
         let again = [
             until(needed.saturating_sub(self.spans.lead)).filter(|_| needed != u64::MAX && !wants_record),
             until(due).filter(|_| !wants_record),

@@ -367,3 +367,21 @@ fn a_time_that_settles_nothing_takes_operands_however_old() {
     let older = time.check_written(settled - 1, begin).unwrap_err();
     assert_eq!(older.kind(), ErrorKind::Conflict, "what was below it may be gone");
 }
+
+/// What has ended is not noted while nothing may be destroyed for it: the keeper has no work.
+#[test]
+fn a_keeper_that_holds_does_not_look_for_what_has_ended() {
+    let times = Times { reached_ms: BEGIN, bound_ms: END + 10, settled_ms: 0 };
+    let looks_again = |holds: bool| {
+        let time = DatabaseTime::with(SHORT, Times::default(), BEGIN, 0);
+        time.recorded(times);
+        time.step(BEGIN + 1, 1);
+        if holds {
+            time.settle_nothing();
+        }
+        time.step(END + 20, 23);
+        time.plan([Expiry::of(END + 5)].into_iter(), END + 20, 23).again_ms
+    };
+    assert!(looks_again(false).is_some());
+    assert_eq!(looks_again(true), None);
+}

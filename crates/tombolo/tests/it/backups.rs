@@ -9,6 +9,7 @@ use tombolo::{
     Options, ReaderOptions, Registry, RestorePoint, Restored, Result, TableFileBuilder, TablePlace, TakeOver,
 };
 use tombolo_env::simulated::World;
+use tombolo_format::backup::BackupRecord;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
@@ -354,7 +355,7 @@ fn an_archive_that_came_too_late() {
         places.back_up(&db).await.unwrap();
         let backups = places.backups();
         let archived = backups.archive(&db).await.unwrap();
-        assert_eq!((archived.changes, archived.gap), (5, None));
+        assert_eq!((archived.changes, archived.gap), (0, None), "the backup has what came before it");
         fill(&db, 5, 200).await;
         let late = backups.archive(&db).await.unwrap();
         assert_eq!(late.gap.unwrap().0, archived.last);
@@ -515,26 +516,24 @@ fn what_cannot_be_read_now_is_not_deleted() {
         assert_eq!(all().await, before);
         // A backup is made: what earlier ones have stays where it lies.
         db.checkpoint("moment").await.unwrap();
-        for prefix in ["backups/", "tables/"] {
+        let refuses = async |kind: RequestKind, prefix: &'static str| {
             let deleted = Rule::new(of_kind(RequestKind::Delete, "tables/"), Fault::Error(ErrorKind::Bug));
             let plan = FaultPlan::scripted();
-            plan.inject(refused(RequestKind::Read, prefix).times(1));
+            plan.inject(refused(kind, prefix).times(1));
             plan.inject(deleted);
-            let kept = FaultObjectStore::new(&places.env, Arc::clone(&places.kept), plan.clone());
+            let kept = FaultObjectStore::new(&places.env, Arc::clone(&places.kept), plan);
             let backups = Backups::of(&places.env, Arc::new(kept));
-            let source = || places.builder().at_checkpoint("moment");
-            if prefix == "backups/" {
-                let error = backups.create(source()).await.unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::PermissionDenied);
-            } else {
-                backups.create(source()).await.unwrap();
-            }
+            let error = backups.create(places.builder().at_checkpoint("moment")).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{kind:?} {prefix}");
             assert_eq!(places.names("tables/").await, before.1);
-        }
+        };
+        refuses(RequestKind::Read, "backups/").await;
+        refuses(RequestKind::Length, "tables/").await;
         // Of a damaged one the tables are not known, and stay while they are sound.
         for backup in places.names("backups/").await {
             places.damage(&backup).await;
         }
+        refuses(RequestKind::Read, "tables/").await;
         let deleted = Rule::new(of_kind(RequestKind::Delete, "tables/"), Fault::Error(ErrorKind::Bug));
         let made = places.failing(deleted).create(places.builder().at_checkpoint("moment")).await.unwrap();
         assert_eq!(places.names("tables/").await, before.1);
@@ -718,11 +717,122 @@ fn an_archive_that_begins_after_the_backup_is_told() {
         fill(&db, 6, 9).await;
         let backups = places.backups();
         assert_eq!(backups.verify().await.unwrap().gaps, [], "nothing is archived");
-        backups.archive(&db).await.unwrap();
+        let archived = backups.archive(&db).await.unwrap();
+        assert_eq!(archived.gap, Some((backup.last_sequence, begins)));
         assert_eq!(backups.verify().await.unwrap().gaps, [(backup.last_sequence, begins)]);
         assert_eq!(places.restored(RestorePoint::Newest).await.unwrap_err().kind(), ErrorKind::NotFound);
+        let second = places.back_up(&db).await.unwrap();
+        assert_eq!(places.restored(RestorePoint::Newest).await.unwrap().1, contents(&db).await);
+        // Once all of it is pruned, it begins anew with the oldest backup.
+        let keep = Keep { newest: 1, younger_than: None };
+        assert_eq!(backups.prune(keep).await.unwrap().changes, 1);
+        let archived = backups.archive(&db).await.unwrap();
+        assert_eq!((archived.changes, archived.last, archived.gap), (0, second.last_sequence, None));
+        fill(&db, 9, 10).await;
+        let archived = backups.archive(&db).await.unwrap();
+        assert_eq!((archived.changes, archived.gap), (1, None));
+        assert_eq!(places.restored(RestorePoint::Newest).await.unwrap().1, contents(&db).await);
+    });
+}
+
+/// A table that the place has lost is copied again only as it was.
+fn a_table_that_was_lost() {
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        fill(&db, 0, 10).await;
+        places.back_up(&db).await.unwrap();
+        let table = places.names("tables/").await.remove(0);
+        let request = Request::new(Purpose::Manifest, Epoch::NONE);
+        places.kept.delete(request, &table).await.unwrap();
+        let source = Places { kept: Arc::clone(&places.objects), ..places.clone() };
+        let lies = source.names("").await;
+        let lies: Vec<_> = lies.iter().filter(|name| name.as_str().contains("/table")).collect();
+        assert_eq!(lies.len(), 1, "{lies:?}");
+        source.damage(lies[0]).await;
+        let error = places.back_up(&db).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert_eq!(places.names("tables/").await, []);
+        source.damage(lies[0]).await;
         places.back_up(&db).await.unwrap();
         assert_eq!(places.restored(RestorePoint::Newest).await.unwrap().1, contents(&db).await);
+    });
+}
+
+#[test]
+fn a_table_is_copied_again_only_as_it_was() {
+    a_table_that_was_lost();
+}
+
+/// Of two backups that say different things of one table, a check tells the one that is wrong.
+#[test]
+fn what_two_backups_say_of_a_table_is_checked_of_both() {
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        fill(&db, 0, 10).await;
+        places.back_up(&db).await.unwrap();
+        places.back_up(&db).await.unwrap();
+        let request = Request::new(Purpose::Manifest, Epoch::NONE);
+        let object = places.names("backups/").await.remove(0);
+        let bytes = places.kept.read(request, &object, 0..1 << 20).await.unwrap();
+        let mut record = BackupRecord::decode(&bytes).unwrap();
+        record.tables[0].checksum ^= 1;
+        places.kept.delete(request, &object).await.unwrap();
+        let placement = Placement::new(tombolo_storage::ObjectKind::Table, tombolo_storage::Life::Long);
+        let bytes = record.encode().unwrap();
+        places.kept.put_if_absent(request, &object, placement, bytes.into()).await.unwrap();
+        assert_eq!(places.backups().verify().await.unwrap().damage.len(), 1);
+    });
+}
+
+/// Changes are applied to a database that nobody follows.
+fn a_restore_of_what_was_followed() {
+    run(|places| async move {
+        let db = places.builder().open().await.unwrap();
+        let keys = db.default_keyspace();
+        db.subscribe(Backups::SUBSCRIPTION, 1 << 20).await.unwrap();
+        keys.subscribe("ends", 1 << 20).await.unwrap();
+        places.back_up(&db).await.unwrap();
+        keys.unsubscribe("ends").await.unwrap();
+        keys.put("k", "v").await.unwrap();
+        places.backups().archive(&db).await.unwrap();
+        let target = places.elsewhere();
+        places.backups().restore(RestorePoint::Newest, target.clone()).await.unwrap();
+        let restored = target.mode(OpenMode::Open).open().await.unwrap();
+        assert_eq!(contents(&restored).await, contents(&db).await);
+        assert_eq!(restored.subscriptions().await.unwrap(), []);
+        assert_eq!(restored.default_keyspace().subscriptions().await.unwrap(), []);
+        let write = restored.default_keyspace().put_with("k", "unlogged", Durability::Unlogged);
+        write.await.expect("nobody follows");
+    });
+}
+
+#[test]
+fn nobody_follows_while_changes_are_applied() {
+    a_restore_of_what_was_followed();
+}
+
+/// That the target lacks an operator is known before it is touched.
+#[test]
+fn an_operator_that_is_not_there_is_known_at_first() {
+    run(|places| async move {
+        let name = || tombolo::OperatorName::new("mine", 1).unwrap();
+        let operator = || tombolo::Operator::append(b";");
+        let db = places.builder().operator(name(), operator()).open().await.unwrap();
+        db.subscribe(Backups::SUBSCRIPTION, 1 << 20).await.unwrap();
+        places.back_up(&db).await.unwrap();
+        let options = KeyspaceOptions { operator: Some(name()), ..Default::default() };
+        let keys = db.create_keyspace("keys", options).await.unwrap();
+        keys.merge("k", "1").await.unwrap();
+        places.backups().archive(&db).await.unwrap();
+        let target = places.elsewhere();
+        let error = places.backups().restore(RestorePoint::Newest, target.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        let untouched = target.clone().mode(OpenMode::Open).open().await.unwrap_err();
+        assert_eq!(untouched.kind(), ErrorKind::NotFound);
+        let target = target.operator(name(), operator());
+        places.backups().restore(RestorePoint::Newest, target.clone()).await.unwrap();
+        let restored = target.mode(OpenMode::Open).open().await.unwrap();
+        assert_eq!(contents(&restored).await, contents(&db).await);
     });
 }
 
@@ -740,5 +850,6 @@ fn backups_that_are_kept_wrongly_are_noticed() {
     notices(Mutant::PruneDeletesUnread, what_cannot_be_read_now_is_not_deleted);
     notices(Mutant::RestoreEndsOperands, operands_that_end_are_restored_at_any_time);
     notices(Mutant::RestoreHoldsPrepared, a_transaction_in_doubt_does_not_end_a_restore);
+    notices(Mutant::RestoreFollows, a_restore_of_what_was_followed);
     notices(Mutant::RestorePassesDamagedBackup, a_damaged_backup_does_not_bar_points_that_changes_lead_to);
 }

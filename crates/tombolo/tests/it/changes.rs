@@ -397,6 +397,31 @@ fn a_subscription_that_ends_halfway_leaves_no_mark() {
     }
 }
 
+/// Where one ends of two that follow a keyspace, the other's changes stay, also once it is dropped.
+#[test]
+fn one_of_two_that_ends_leaves_the_others_changes() {
+    for is_dropped in [false, true] {
+        run(move |stores| async move {
+            let db = stores.open().await;
+            let keys = db.create_keyspace("keys", KeyspaceOptions::default()).await.unwrap();
+            let mut stays = keys.subscribe("stays", KEPT).await.unwrap();
+            keys.subscribe("ends", KEPT).await.unwrap();
+            keys.put("k", "1").await.unwrap();
+            if is_dropped {
+                db.drop_keyspace("keys").await.unwrap();
+            }
+            keys.unsubscribe("ends").await.unwrap();
+            assert_eq!(words(&mut stays).await, ["k=1"]);
+            if is_dropped {
+                assert_eq!(words(&mut stays).await, ["Drop"]);
+            } else {
+                keys.put("k", "2").await.unwrap();
+                assert_eq!(words(&mut stays).await, ["k=2"]);
+            }
+        });
+    }
+}
+
 /// A place goes on only, whichever handle takes, and tells a durable number.
 #[test]
 fn a_place_never_goes_back() {
