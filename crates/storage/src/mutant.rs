@@ -63,6 +63,7 @@ pub enum Mutant {
     StreamLanesNotReplayed,
     ForeignEntryReplayed,
     CutFixedTwice,
+    CheckpointFlushesGoOn,
     StreamNeverBegun,
     HotGoesCold,
     UnknownAgeIsCold,

@@ -146,12 +146,16 @@ impl Checkpoints {
         }
     }
 
-    /// Makes a checkpoint of the newest state. The caller makes sure that the name is free,
-    /// and confirms its epoch afterwards.
+    /// Makes a checkpoint of the newest state, if `check` finds that it may be of that. The caller
+    /// makes sure that the name is free, and confirms its epoch afterwards.
     ///
     /// # Errors
-    /// As [`pin()`]; those of the store.
-    pub(crate) async fn create(&self, name: &str) -> Result<Checkpoint> {
+    /// As [`pin()`]; those of `check` and of the store.
+    pub(crate) async fn create(
+        &self,
+        name: &str,
+        check: impl FnOnce(&State) -> Result<()>,
+    ) -> Result<Checkpoint> {
         let chosen: Mutex<Option<State>> = Mutex::default();
         let choose = |state: &State| {
             *chosen.lock() = Some(state.clone());
@@ -164,10 +168,10 @@ impl Checkpoints {
         };
         // Of a state that another epoch wrote, the checkpoint would pass for that one's, which may
         // have made one of this name.
-        let put = if state.epoch() == self.io.epoch {
-            self.put(name, &pinned, &state).await
-        } else {
-            Err(fenced_error())
+        let checked = if state.epoch() == self.io.epoch { check(&state) } else { Err(fenced_error()) };
+        let put = match checked {
+            Ok(()) => self.put(name, &pinned, &state).await,
+            Err(error) => Err(error),
         };
         match put {
             Ok(header) => Ok(Checkpoint::from(&header)),

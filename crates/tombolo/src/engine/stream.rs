@@ -32,6 +32,9 @@ pub(crate) struct Stream {
     pub(crate) writes: AtomicU64,
     /// The last number of the memtable over whose buried keys its flush walks; `u64::MAX`: of none.
     pub(crate) walking: AtomicU64,
+    /// Memtables that end beyond this number wait for their flush, while a checkpoint chooses what
+    /// it is of; `u64::MAX`: none do.
+    pub(crate) flush_up_to: AtomicU64,
     /// A keyspace was dropped: the flush that tells the manifest, and gives the space back, should
     /// come soon.
     pub(crate) has_drops: AtomicBool,
@@ -127,6 +130,7 @@ impl Stream {
             conditional: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             walking: AtomicU64::new(u64::MAX),
+            flush_up_to: AtomicU64::new(u64::MAX),
             has_drops: AtomicBool::new(false),
         }
     }
@@ -135,6 +139,11 @@ impl Stream {
     #[inline]
     pub(crate) fn visible(&self) -> SequenceNumber {
         SequenceNumber(self.visible.load(Ordering::Acquire))
+    }
+
+    /// Whether the flush of what ends with this number waits for a checkpoint.
+    pub(crate) fn holds_back(&self, last: SequenceNumber) -> bool {
+        last.0 > self.flush_up_to.load(Ordering::Acquire)
     }
 
     /// Writes committed since opening.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tombolo_storage::Error;
 
 use super::{Cuts, Engine};
@@ -27,6 +27,9 @@ pub(crate) struct Streams {
     /// Whose turn it is to begin one.
     pub(crate) beginning: Turn,
     pub(crate) cuts: Arc<Cuts>,
+    /// Whether flushes are held back of what came after a cut, in all streams. Locked before any
+    /// commit section.
+    pub(crate) held: Mutex<bool>,
     /// Of a stream's engine: the main one.
     pub(super) main: OnceLock<Weak<Engine>>,
 }
@@ -50,6 +53,11 @@ impl Streams {
 
     /// Shows one to those who look for it.
     pub(crate) fn add(&self, stream: &Arc<Engine>) {
+        let held = self.held.lock();
+        if *held {
+            // All that will be written to it came after the cut.
+            stream.stream.flush_up_to.store(stream.stream.visible().0, Ordering::Release);
+        }
         self.all.rcu(|all| {
             let mut all = BTreeMap::clone(all);
             all.insert(stream.stream_id(), Arc::clone(stream));
@@ -80,6 +88,20 @@ impl Engine {
         let mut all = vec![Arc::clone(self)];
         all.extend(self.streams.all());
         all
+    }
+
+    /// Flushes of all streams go on, if they were held back.
+    pub(crate) fn let_flushes_go(self: &Arc<Engine>) {
+        let engines = {
+            let mut held = self.streams.held.lock();
+            if !std::mem::take(&mut *held) {
+                return;
+            }
+            let engines = self.with_streams();
+            engines.iter().for_each(|of| of.stream.flush_up_to.store(u64::MAX, Ordering::Release));
+            engines
+        };
+        engines.iter().for_each(|engine| engine.work.raise());
     }
 
     /// Nobody has a handle any more: as [`super::Background::abandon`], of all streams.

@@ -73,6 +73,10 @@ pub(crate) async fn run(engine: Arc<Engine>) {
         // The view itself is let go: it would keep tables from being deleted, and a full store from
         // getting room, while a flush fails.
         let oldest = engine.view().waiting.last().cloned();
+        if oldest.as_ref().is_some_and(|sealed| engine.stream.holds_back(sealed.last_sequence)) {
+            let _woken = work.await;
+            continue;
+        }
         match oldest {
             Some(sealed) => {
                 let mut retries = Retries::default();

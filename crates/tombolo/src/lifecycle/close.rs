@@ -24,6 +24,8 @@ pub(crate) async fn close(engine: &Arc<Engine>) -> Result<()> {
     if engine.set_closed() {
         return closed(engine).await;
     }
+    // A checkpoint that is being made would keep what must be written from its flush.
+    engine.let_flushes_go();
     // Nobody begins another stream meanwhile, or again.
     let _turn = engine.streams.beginning.take().await;
     for stream in engine.streams.all() {

@@ -1,6 +1,7 @@
 //! Waiting for background work, verifying, closing.
 
 mod close;
+mod cut;
 mod since;
 mod size;
 mod spread;
@@ -25,6 +26,7 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::{Error, ErrorKind, Result};
 
+use self::cut::Cut;
 use crate::checkpoint::Checkpoint;
 use crate::engine::{Background, CompactionRequest, Engine, Health, KeyspaceInfo, Sight, Store, Work};
 use crate::event::Event;
@@ -195,7 +197,6 @@ pub(crate) async fn set_keyspace_options(
 pub(crate) async fn checkpoint(engine: &Arc<Engine>, name: &str) -> Result<Checkpoint> {
     let _turn = engine.checkpointing.take().await;
     engine.check_writable()?;
-    check_no_streams(engine, "a checkpoint")?;
     let checkpoints = engine.checkpoints();
     let known = checkpoints.list().await?;
     for (unreadable, error) in
@@ -216,9 +217,15 @@ pub(crate) async fn checkpoint(engine: &Arc<Engine>, name: &str) -> Result<Check
         }
         tracing::warn!(%error, "sweeping unfinished checkpoints failed; the next one tries again");
     }
-    let last = write::seal(engine);
-    flushed(engine, last).await?;
-    let made = checkpoints.create(name).await?;
+    let made = loop {
+        let cut = Cut::now(engine);
+        cut.flushed().await?;
+        match checkpoints.create(name, |state| cut.chosen(state)).await {
+            // The first stream was begun: the next cut is of it as well.
+            Err(error) if error.kind() == ErrorKind::Retry && !cut.is_held() && engine.streams.is_any() => {}
+            made => break made?,
+        }
+    };
     // A process that fences this epoch's log after this finds the checkpoint whole.
     confirm(engine).await?;
     tracing::info!(

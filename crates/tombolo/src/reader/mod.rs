@@ -179,6 +179,7 @@ async fn begin(request: FollowRequest) -> Result<Begun> {
     };
     let kept = pin_newest(&mut chain, reader.lease, pinning).await?;
     let (incarnation, state, tip) = (chain.tip().incarnation, Arc::clone(&kept.state), chain.tip().clone());
+    state.check_no_streams("a reader")?;
     let memtable_bytes = options.memtable_bytes();
     let kept_by = kept.pin.clone();
     let engine = without_claim(WithoutClaim {

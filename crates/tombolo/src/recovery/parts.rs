@@ -106,6 +106,7 @@ impl Loaded<'_> {
 /// A keyspace of the target.
 struct Planned {
     id: u32,
+    stream: u32,
     settings: Settings,
     /// What each part has of it.
     reached: Vec<Reached>,
@@ -197,13 +198,14 @@ fn plan(all: &[Loaded<'_>]) -> Result<BTreeMap<Arc<str>, Planned>> {
     let of_default =
         all.iter().find_map(|loaded| loaded.keyspaces().find(|keyspace| *keyspace.name == *DEFAULT_KEYSPACE));
     let settings = of_default.map_or(settings, |keyspace| (*keyspace.options).clone());
-    let default = Planned { id: 0, settings, reached: Vec::new() };
+    let default = Planned { id: 0, stream: MAIN_STREAM, settings, reached: Vec::new() };
     let mut planned = BTreeMap::from([(Arc::from(DEFAULT_KEYSPACE), default)]);
     for loaded in all {
         for keyspace in loaded.keyspaces() {
             let next = u32::try_from(planned.len()).unwrap_or(u32::MAX);
             let known = planned.entry(Arc::clone(&keyspace.name)).or_insert_with(|| Planned {
                 id: next,
+                stream: keyspace.stream,
                 settings: (*keyspace.options).clone(),
                 reached: Vec::new(),
             });
@@ -218,6 +220,14 @@ fn plan(all: &[Loaded<'_>]) -> Result<BTreeMap<Arc<str>, Planned>> {
                     .advice(
                         "give the keyspace the same settings in all sources (`tombolo db keyspace set`)",
                     ));
+            }
+            if known.stream != keyspace.stream {
+                let (name, there) = (&keyspace.name, &loaded.part.checkpoint);
+                let message = format!("keyspace {name:?} is of another stream in checkpoint {there:?}");
+                return Err(Error::new(ErrorKind::Invalid, message)
+                    .expected(format!("stream {}", known.stream))
+                    .found(format!("stream {}", keyspace.stream))
+                    .advice("make the keyspace with the same stream in all sources"));
             }
             known.settings.features |= keyspace.options.features;
             let span = &loaded.part.span;
@@ -258,8 +268,8 @@ impl Maker<'_> {
         let mut by_id: Vec<_> = self.planned.iter().collect();
         by_id.sort_by_key(|(_, planned)| planned.id);
         for (name, planned) in by_id {
-            let (id, options) = (planned.id, planned.settings.clone());
-            edits.push(Edit::KeyspaceCreated { id, name: name.to_string(), stream: MAIN_STREAM, options });
+            let (id, stream, options) = (planned.id, planned.stream, planned.settings.clone());
+            edits.push(Edit::KeyspaceCreated { id, name: name.to_string(), stream, options });
             if last > SequenceNumber::ZERO {
                 edits.push(Edit::KeyspaceFlushed { id, sequence: last });
             }
@@ -295,7 +305,8 @@ impl Maker<'_> {
             }
         }
         if last > SequenceNumber::ZERO {
-            edits.push(Edit::StreamReached { stream: MAIN_STREAM, sequence: last });
+            let streams: BTreeSet<u32> = self.planned.values().map(|planned| planned.stream).collect();
+            edits.extend(streams.into_iter().map(|stream| Edit::StreamReached { stream, sequence: last }));
         }
         Ok(edits)
     }

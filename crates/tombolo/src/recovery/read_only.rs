@@ -12,7 +12,7 @@ use tombolo_storage::{
     LogReader, LogRecord, LogStore, ObjectStore, Pressure, Result, Survival,
 };
 
-use super::{Assembly, Replay, assemble};
+use super::{Assembly, Replay, assemble, streams};
 use crate::budget::{LogBooks, Membership, MemoryBudget};
 use crate::checkpoint::Checkpoints;
 use crate::collection::Pinned;
@@ -60,7 +60,9 @@ pub(crate) async fn open_checkpoint(request: CheckpointRequest) -> Result<Arc<En
         operators,
     };
     let engine = without_claim(parts)?;
-    engine.set_read_only(ReadOnly::Checkpoint { id: header.id }, &refused());
+    for engine in engine.with_streams() {
+        engine.set_read_only(ReadOnly::Checkpoint { id: header.id }, &refused());
+    }
     let nanos = u64::try_from(engine.env.now().since(began).as_nanos()).unwrap_or(u64::MAX);
     engine.counters.open_nanos.store(nanos, Ordering::Relaxed);
     Ok(engine)
@@ -87,7 +89,6 @@ pub(crate) struct WithoutClaim {
 pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
     let WithoutClaim { env, place, objects, log_store, incarnation, state, options, .. } = parts;
     let WithoutClaim { budget, membership, kept_by, flash, operators, .. } = parts;
-    state.check_no_streams("a handle without a claim")?;
     let manifest = Manifest::fixed(&env, Arc::clone(&objects), incarnation, Arc::clone(&state), refused());
     let context = LogContext {
         epoch: Epoch::NONE,
@@ -95,8 +96,10 @@ pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
     };
     let replayed = Replay::new(&state, &budget, options.memtable_bytes())?;
     let log_store = log_store.unwrap_or_else(|| Arc::new(NoLog));
-    let (log, old_logs, listener) = (Arc::new(NoLog), Vec::new(), None);
-    assemble(Assembly {
+    let found = streams::in_tables(&options, &budget, &replayed)?;
+    let log: Arc<dyn Log> = Arc::new(NoLog);
+    let (of_streams, old_logs, listener) = (Arc::clone(&log), Vec::new(), None);
+    let engine = assemble(Assembly {
         env,
         place,
         objects,
@@ -115,7 +118,9 @@ pub(crate) fn without_claim(parts: WithoutClaim) -> Result<Arc<Engine>> {
         rate: None,
         operators,
         extensions: Extensions::default(),
-    })
+    })?;
+    streams::show(&engine, found, &of_streams)?;
+    Ok(engine)
 }
 
 /// What every attempt to write ends with.

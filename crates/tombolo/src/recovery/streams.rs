@@ -15,7 +15,7 @@ use tombolo_env::{BoxFuture, TaskClass, all};
 use tombolo_format::change::ALL_KEYSPACES;
 use tombolo_format::manifest::{LogRole, MAIN_STREAM};
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogRecord, LogStore, Result};
+use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogId, LogRecord, LogStore, Result};
 
 use super::replay::Replayed;
 use super::{OldLog, Replay, deliver, replay_log, spawn};
@@ -151,11 +151,44 @@ fn refused(when: &str, advice: &'static str) -> Error {
 
 /// Opens a lane for a stream, and serves it.
 async fn begin(main: &Arc<Engine>, found: Found) -> Result<()> {
-    let Found { stream, replay, old_logs, membership, memtable_bytes } = found;
+    let stream = found.stream;
     let lane = main.lanes.next()?;
     main.manifest.assign_lanes([(lane, LogRole::Stream(stream))]);
     let log = main.log_store.open_lane(&main.context, lane).await?;
     let log = MainLog::new(log, LogId { epoch: main.context.epoch, lane });
+    let engine = put_together(main, found, log)?;
+    serve(&engine);
+    Ok(())
+}
+
+/// Shows the streams of which a state, and what was replayed, has keyspaces. Nobody writes to them.
+///
+/// # Errors
+/// `Invalid` without memory for their memtables.
+pub(super) fn show(main: &Arc<Engine>, found: Vec<Found>, log: &Arc<dyn Log>) -> Result<()> {
+    for found in found {
+        let id = LogId { epoch: main.context.epoch, lane: found.stream };
+        put_together(main, found, MainLog::new(Arc::clone(log), id))?;
+    }
+    Ok(())
+}
+
+/// What the tables of a state have of the streams in it.
+///
+/// # Errors
+/// As [`show`].
+pub(super) fn in_tables(options: &Options, budget: &Arc<MemoryBudget>, main: &Replay) -> Result<Vec<Found>> {
+    let found = |stream| {
+        let (membership, memtable_bytes) = join(budget, options)?;
+        let replay = main.of_stream(stream, memtable_bytes);
+        Ok(Found { stream, replay, old_logs: Vec::new(), membership, memtable_bytes })
+    };
+    main.streams().into_iter().map(found).collect()
+}
+
+/// Puts the engine of a stream together, and adds it to those of the database.
+fn put_together(main: &Arc<Engine>, found: Found, log: Arc<MainLog>) -> Result<Arc<Engine>> {
+    let Found { stream, replay, old_logs, membership, memtable_bytes } = found;
     let state = main.manifest.state();
     let (last, bytes) = (replay.last_sequence(&state), replay.bytes());
     let keyspaces = replay.keyspaces()?;
@@ -183,8 +216,7 @@ async fn begin(main: &Arc<Engine>, found: Found) -> Result<()> {
     engine.counters.replayed_bytes.store(bytes, std::sync::atomic::Ordering::Relaxed);
     main.streams.add(&engine);
     keyspaces.iter().for_each(|keyspace| main.catalog.insert(keyspace));
-    serve(&engine);
-    Ok(())
+    Ok(engine)
 }
 
 /// Starts the background tasks of a stream.

@@ -623,14 +623,34 @@ fn show_sealed(engine: &Sight, sealed: &Arc<Sealed>, active: Option<Arc<Memtable
 /// Seals the active memtable, full or not, and says up to which sequence number all must be
 /// flushed.
 pub(crate) fn seal(engine: &Engine) -> SequenceNumber {
-    let last = {
-        let mut commit = engine.stream.commit.lock();
-        if !commit.memtable.is_empty() || !commit.keyspace_edits.is_empty() || !commit.old_logs.is_empty() {
-            rotate(engine, &mut commit, None);
-        }
-        SequenceNumber(commit.last)
-    };
+    let last = seal_what_is_there(engine, &mut engine.stream.commit.lock());
     engine.work.raise();
+    last
+}
+
+fn seal_what_is_there(engine: &Engine, commit: &mut Commit) -> SequenceNumber {
+    if !commit.memtable.is_empty() || !commit.keyspace_edits.is_empty() || !commit.old_logs.is_empty() {
+        rotate(engine, commit, None);
+    }
+    SequenceNumber(commit.last)
+}
+
+/// Seals the active memtables of several streams at one moment, the main one first, then the others
+/// by number: nothing is committed to any of them meanwhile. `is_held`: what comes after is not
+/// flushed. Says up to where each must be flushed.
+pub(crate) fn seal_together(engines: &[Arc<Engine>], is_held: bool) -> Vec<SequenceNumber> {
+    let last = {
+        let mut commits: Vec<_> = engines.iter().map(|engine| engine.stream.commit.lock()).collect();
+        let seal = |(engine, commit): (&Arc<Engine>, &mut MutexGuard<'_, Commit>)| {
+            let last = seal_what_is_there(engine, commit);
+            if is_held {
+                engine.stream.flush_up_to.store(last.0, Ordering::Release);
+            }
+            last
+        };
+        engines.iter().zip(&mut commits).map(seal).collect()
+    };
+    engines.iter().for_each(|engine| engine.work.raise());
     last
 }
 

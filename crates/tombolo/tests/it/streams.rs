@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo::{
-    Batch, Builder, Condition, Db, Durability, Env, ErrorKind, Ingest, Keyspace, KeyspaceOptions, Op,
-    OperatorName, Options, ReaderOptions, RecordOptions, Result, Snapshot, TakeOver,
+    Backups, Batch, Builder, Condition, Db, Durability, Env, ErrorKind, Ingest, Keyspace, KeyspaceOptions,
+    Op, OperatorName, Options, ReaderOptions, RecordOptions, RestorePart, RestorePoint, Result, Snapshot,
+    TakeOver,
 };
 use tombolo_env::simulated::{Crash, World};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
@@ -16,6 +17,8 @@ use tombolo_storage::backend::object_log::ObjectLogStore;
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{Epoch, LogStore, ObjectStore, Purpose, Registry, Request, Uri};
+
+use crate::bucket;
 
 const KINDS: [&str; 4] = ["memory", "objects", "mapped", "written"];
 
@@ -294,7 +297,6 @@ fn what_does_not_know_streams_refuses_them() {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
             assert!(error.to_string().contains("stream"), "{error}");
         };
-        refused(db.checkpoint("now").await.unwrap_err());
         refused(db.subscribe("all", 1 << 20).await.unwrap_err());
         refused(one.subscribe("one", 1 << 20).await.unwrap_err());
         refused(db.record(RecordOptions::new("/trace")).unwrap_err());
@@ -662,6 +664,188 @@ fn an_idle_stream_gives_the_space_of_dropped_keyspaces_back() {
     });
 }
 
+/// Writes before a checkpoint is asked for, while it is made, and after: to three streams
+/// in turn, one write after another.
+async fn rounds(all: &[Keyspace; 3], rounds: std::ops::Range<u64>) {
+    for round in rounds {
+        for (place, keys) in all.iter().enumerate() {
+            keys.put_with(b"k", (3 * round + place as u64).to_be_bytes(), Durability::Accepted)
+                .await
+                .unwrap();
+            keys.put_with((1 + round).to_be_bytes(), vec![1; 9000], Durability::Accepted).await.unwrap();
+        }
+    }
+}
+
+/// That three streams hold all up to one of those writes; its number.
+async fn one_moment(db: &Db) -> u64 {
+    let mut found = Vec::new();
+    for name in NAMES {
+        let keys = db.keyspace(name).unwrap();
+        let value = value(&keys, b"k").await.expect("the first round was before");
+        found.push(u64::from_be_bytes(value.try_into().unwrap()));
+        let last = keys.scan::<&[u8]>(..).next_async().await.unwrap();
+        assert!(last.is_some());
+    }
+    let newest = *found.iter().max().unwrap();
+    for (place, found) in found.iter().enumerate() {
+        let place = place as u64;
+        let wanted =
+            if newest % 3 >= place { newest - newest % 3 + place } else { newest / 3 * 3 + place - 3 };
+        assert_eq!(*found, wanted, "stream {place} beside write {newest}");
+    }
+    newest
+}
+
+async fn three(db: &Db) -> [Keyspace; 3] {
+    let one = db.create_keyspace("one", of_stream(1)).await.unwrap();
+    let two = db.create_keyspace("two", of_stream(2)).await.unwrap();
+    [db.default_keyspace(), one, two]
+}
+
+/// Flushes of one stream are slow, others have written and flushed more by then.
+fn a_checkpoint_while_others_flush() {
+    for slow in 0..3 {
+        run("memory", move |stores| async move {
+            let objects =
+                FaultObjectStore::new(&stores.env, Arc::clone(&stores.objects), stores.plan.clone());
+            let stores = Stores { objects: Arc::new(objects), ..stores };
+            let db = stores.open().await;
+            let all = three(&db).await;
+            rounds(&all, 0..5).await;
+            let is_table = |asked: &Asked<'_>| asked.kind == RequestKind::Create;
+            stores
+                .plan
+                .inject(Rule::new(is_table, Fault::Delay(Duration::from_secs(20))).skip(slow).times(1));
+            let made = db.checkpoint("now");
+            for more in 5..60 {
+                rounds(&all, more..more + 1).await;
+                stores.env.sleep(Duration::from_secs(1)).await;
+            }
+            let made = made.await.unwrap();
+            assert!(made.tables >= 3);
+            let then = stores.builder().at_checkpoint("now").open_read_only().await.unwrap();
+            // A round or two may have come before it was sealed.
+            let last = one_moment(&then).await;
+            assert!((14..23).contains(&last), "{last}");
+            let snapshot = then.snapshot();
+            for name in NAMES {
+                let keys = then.keyspace(name).unwrap();
+                assert!(at(&snapshot, &keys, b"k").await.is_some());
+                assert_eq!(keys.put(b"k", b"v").await.unwrap_err().kind(), ErrorKind::PermissionDenied);
+            }
+            drop(snapshot);
+            assert!(then.verify().await.unwrap().damage.is_empty());
+            then.close().await.unwrap();
+            // Flushes go on.
+            db.flush().await.unwrap();
+            assert_eq!(one_moment(&db).await, 3 * 60 - 1);
+            assert!(db.background_errors().is_empty());
+            db.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_checkpoint_is_one_cut_over_all_streams() {
+    a_checkpoint_while_others_flush();
+}
+
+/// Made of a checkpoint, a database has the streams that it had, and goes on.
+#[test]
+fn databases_are_made_of_checkpoints_with_streams() {
+    run("memory", |stores| async move {
+        let db = stores.open().await;
+        let all = three(&db).await;
+        rounds(&all, 0..7).await;
+        db.checkpoint("one").await.unwrap();
+        rounds(&all, 7..9).await;
+        let elsewhere = || Stores::new(&stores.env, "memory");
+        let source = || stores.builder().at_checkpoint("one");
+        let (restored, ended, parted) = (elsewhere(), elsewhere(), elsewhere());
+        source().restore_to(restored.builder()).await.unwrap();
+        db.clone_to(ended.builder()).await.unwrap();
+        let parts = [RestorePart::of(source())];
+        parted.builder().restore_parts(parts).await.unwrap();
+        let backups = Backups::of(&stores.env, Arc::new(MemoryObjectStore::unnamed(&stores.env)));
+        backups.create(source()).await.unwrap();
+        let backed_up = elsewhere();
+        backups.restore(RestorePoint::Newest, backed_up.builder()).await.unwrap();
+        for (stores, last) in [(restored, 20), (ended, 26), (parted, 20), (backed_up, 20)] {
+            for _ in 0..2 {
+                let db = stores.open().await;
+                assert_eq!(one_moment(&db).await, last);
+                for name in NAMES {
+                    let keys = db.keyspace(name).unwrap();
+                    keys.put(b"more", b"v").await.unwrap();
+                    assert_eq!(value(&keys, b"more").await.unwrap(), b"v");
+                }
+                assert_eq!(db.keyspace("two").unwrap().options().stream, 2);
+                assert!(db.verify().await.unwrap().damage.is_empty());
+                db.compact().await.unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn clones_of_checkpoints_share_tables_of_streams() {
+    bucket::run(&["memory_bytes=16777216", "memtable_bytes=65536"], |bucket| async move {
+        let db = bucket.open("source").await;
+        let all = three(&db).await;
+        rounds(&all, 0..7).await;
+        db.checkpoint("one").await.unwrap();
+        rounds(&all, 7..9).await;
+        let newest = bucket.builder("source").share_to(bucket.builder("newest")).await.unwrap_err();
+        assert_eq!(newest.kind(), ErrorKind::Unsupported, "{newest}");
+        bucket.builder("source").at_checkpoint("one").share_to(bucket.builder("then")).await.unwrap();
+        db.share_to(bucket.builder("now")).await.unwrap();
+        for (name, last) in [("then", 20), ("now", 26)] {
+            for _ in 0..2 {
+                let clone = bucket.open(name).await;
+                assert_eq!(one_moment(&clone).await, last);
+                clone.keyspace("two").unwrap().put(b"more", b"v").await.unwrap();
+                assert!(clone.verify().await.unwrap().damage.is_empty());
+            }
+        }
+    });
+}
+
+/// Closing does not wait for what a checkpoint waits for, and none is made that is of no one
+/// moment.
+#[test]
+fn a_checkpoint_ends_with_the_database() {
+    run("memory", |stores| async move {
+        let objects = FaultObjectStore::new(&stores.env, Arc::clone(&stores.objects), stores.plan.clone());
+        let slow = Stores { objects: Arc::new(objects), ..stores.clone() };
+        let db = slow.open().await;
+        let all = three(&db).await;
+        rounds(&all, 0..3).await;
+        let is_pin = |asked: &Asked<'_>| asked.kind == RequestKind::Put && asked.name.contains("/pin/");
+        stores.plan.inject(Rule::new(is_pin, Fault::Delay(Duration::from_secs(30))));
+        let made = db.checkpoint("now");
+        stores.env.sleep(Duration::from_secs(5)).await;
+        for keys in &all {
+            keys.put_with(b"late", b"v", Durability::Unlogged).await.unwrap();
+        }
+        db.close().await.unwrap();
+        let made = made.await;
+        let db = stores.open().await;
+        for name in NAMES {
+            assert!(value(&db.keyspace(name).unwrap(), b"late").await.is_some());
+        }
+        let kept = db.checkpoints().await.unwrap();
+        assert!(made.is_err() || kept.len() == 1);
+        for checkpoint in kept {
+            let then = stores.builder().at_checkpoint(&checkpoint.name).open_read_only().await.unwrap();
+            assert_eq!(one_moment(&then).await, 8);
+            for name in NAMES {
+                assert!(value(&then.keyspace(name).unwrap(), b"late").await.is_none());
+            }
+        }
+    });
+}
+
 #[cfg(feature = "mutants")]
 mod mutants {
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -692,6 +876,11 @@ mod mutants {
     #[test]
     fn a_stream_served_before_the_creation_of_its_keyspace_is_durable() {
         assert!(is_noticed(Mutant::StreamServedBeforeCreation, Crash::PowerLoss));
+    }
+
+    #[test]
+    fn flushes_that_go_on_while_a_checkpoint_is_made() {
+        notices(Mutant::CheckpointFlushesGoOn, a_checkpoint_while_others_flush);
     }
 
     #[test]
