@@ -257,8 +257,8 @@ tombolo_t *tombolo_open(const tombolo_options_t *options, const char *uri, char 
 tombolo_t *tombolo_open_read_only(const tombolo_options_t *options, const char *uri, char **error);
 
 // Makes accepted writes durable, and ends the database and its handle: also after an error, which
-// says what may not be durable. Handles of its keyspaces, snapshots and cursors answer `Closed`
-// from here on, and still have to be destroyed.
+// says what may not be durable. Handles of its keyspaces and snapshots answer `Closed` from here
+// on, and a cursor goes on over what it keeps at most. They still have to be destroyed.
 void tombolo_close(tombolo_t *database, char **error);
 
 // Deletes all objects of the database at a URI: its life ends for ever.

@@ -47,8 +47,8 @@ pub unsafe extern "C" fn tombolo_open_read_only(
 }
 
 /// Makes accepted writes durable, and ends the database and its handle: also after an error, which
-/// says what may not be durable. Handles of its keyspaces, snapshots and cursors answer `Closed`
-/// from here on, and still have to be destroyed.
+/// says what may not be durable. Handles of its keyspaces and snapshots answer `Closed` from here
+/// on, and a cursor goes on over what it keeps at most. They still have to be destroyed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tombolo_close(database: Option<Box<Database>>, error: *mut *mut c_char) {
     guarded!(error, (), || match database {

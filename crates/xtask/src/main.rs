@@ -9,6 +9,7 @@ mod compiler;
 mod guest;
 mod habits;
 mod instructions;
+mod java;
 mod log;
 mod miri;
 mod near;
@@ -167,6 +168,12 @@ enum Habit {
     /// Needs python3 with venv; maturin and pytest come from PyPI. With `--bindings` tests of a
     /// binding to RocksDB run on `libtombolo_rocksdb.so`, unchanged.
     Python(python::Arguments),
+    /// Tombolo for Java, and its stores for Kafka Streams: builds the library for C, then runs
+    /// Maven's tests.
+    ///
+    /// Needs a JDK of 22 or later and Maven, which fetches Kafka and its tests. Says what is
+    /// missing and how to get it.
+    Java(java::Arguments),
     /// Draws the charts and tables of docs/benchmarks.md from their figures, and takes the figures
     /// of a run over.
     Charts(charts::Arguments),
@@ -217,6 +224,7 @@ fn main() -> ExitCode {
         Habit::Puts(arguments) => puts::run(&root, &arguments),
         Habit::Package(arguments) => package::run(&root, &arguments),
         Habit::Python(arguments) => python::run(&root, &arguments),
+        Habit::Java(arguments) => java::run(&root, &arguments),
         Habit::Charts(arguments) => charts::run(&root, &arguments),
         Habit::Book(arguments) => book::run(&root, &arguments),
         Habit::Demo(arguments) => habits::demo(&root, &arguments),

@@ -82,6 +82,8 @@ enum Stage {
     Fight,
     /// On etcd, and on nothing else: nodes that announce themselves, and one that dies.
     Registry,
+    /// For kafka-streams, and nothing else: what `cargo xtask java` does.
+    Java,
     /// On s3s-fs, and on nothing else: a store whose conditional put is broken gets no database.
     Broken,
 }
@@ -111,6 +113,20 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
                     }
                     Err(etcd::Trouble::Failed(error)) => failed.push(format!("{kind}: {error}")),
                 }
+            }
+            continue;
+        }
+        if kind == Kind::KafkaStreams {
+            match crate::java::tools() {
+                _ if arguments.cached || !arguments.wants(Stage::Java) => {}
+                Err(why) => {
+                    eprintln!("{kind} is skipped: {why}");
+                    skipped.push(format!("{kind} ({why})"));
+                }
+                Ok(_) => match crate::java::run(root, &crate::java::Arguments::default()) {
+                    Ok(()) => passed.push(kind.to_string()),
+                    Err(error) => failed.push(format!("{kind}: {error}")),
+                },
             }
             continue;
         }

@@ -51,6 +51,9 @@ pub enum Kind {
     /// A server of S3 whose conditional put lets several win: it is there to be refused. A minute
     /// to build.
     S3sFs,
+    /// No server: applications of Kafka Streams, whose state is in databases of Tombolo, and
+    /// Kafka's own tests of stores; 100 MB to fetch with Maven.
+    KafkaStreams,
 }
 
 impl fmt::Display for Kind {
@@ -62,6 +65,7 @@ impl fmt::Display for Kind {
             Kind::Hdfs => "hdfs",
             Kind::Etcd => "etcd",
             Kind::S3sFs => "s3s-fs",
+            Kind::KafkaStreams => "kafka-streams",
         })
     }
 }
@@ -73,8 +77,15 @@ impl Kind {
     }
 
     /// All of them.
-    pub const ALL: [Kind; 6] =
-        [Kind::Versitygw, Kind::Minio, Kind::Azurite, Kind::Hdfs, Kind::Etcd, Kind::S3sFs];
+    pub const ALL: [Kind; 7] = [
+        Kind::Versitygw,
+        Kind::Minio,
+        Kind::Azurite,
+        Kind::Hdfs,
+        Kind::Etcd,
+        Kind::S3sFs,
+        Kind::KafkaStreams,
+    ];
 
     /// The program to start, built when it is not there.
     pub fn program(self, cached: bool) -> Result<PathBuf, String> {
@@ -85,6 +96,7 @@ impl Kind {
             Kind::Azurite => cache.join("azurite/node_modules/azurite/dist/src/blob/main.js"),
             Kind::Hdfs => hdfs::program(&cache),
             Kind::S3sFs => cache.join("s3s-fs/bin/s3s-fs"),
+            Kind::KafkaStreams => return Err("it is no server".to_owned()),
         };
         if self == Kind::Hdfs {
             hdfs::has_java()?;
@@ -129,6 +141,7 @@ impl Kind {
                 npm
             }
             Kind::Hdfs => hdfs::fetch(&cache)?,
+            Kind::KafkaStreams => return Err("it is no server".to_owned()),
             Kind::S3sFs => {
                 // Not as it is released: how fast it is does not matter, and this is built in a
                 // third of the time.
@@ -183,7 +196,7 @@ impl Server {
         let data = directory.join("data");
         let address = format!("127.0.0.1:{port}");
         let mut command = match kind {
-            Kind::Etcd => return Err("it is no store".to_owned()),
+            Kind::Etcd | Kind::KafkaStreams => return Err("it is no store".to_owned()),
             Kind::Versitygw => {
                 let mut command = Command::new(&program);
                 command
