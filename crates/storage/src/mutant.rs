@@ -95,6 +95,7 @@ pub enum Mutant {
     RemoteBoundsUnchecked,
     RemoteCountsUnchecked,
     RemoteSumsUnchecked,
+    OneEachUnchecked,
     RemoteRangeUnchecked,
     FifoDropsNewest,
     FifoForgetsSnapshots,

@@ -29,6 +29,8 @@ pub struct Changes {
     differing: Result<Differing>,
     /// All keys before it were compared.
     from: Vec<u8>,
+    /// Whether the cursors stand where this has brought them.
+    has_begun: bool,
 }
 
 impl fmt::Debug for Changes {
@@ -38,10 +40,10 @@ impl fmt::Debug for Changes {
 }
 
 impl Changes {
-    /// Between these, in all of their range.
+    /// Between these, in all of their range, wherever they stand.
     pub fn between(before: Cursor, after: Cursor) -> Changes {
         let differing = before.differing(&after);
-        Changes { before, after, differing, from: Vec::new() }
+        Changes { before, after, differing, from: Vec::new(), has_begun: false }
     }
 
     /// The next change. After an error it may be asked again: nothing was passed over.
@@ -56,8 +58,14 @@ impl Changes {
         let differing = self.differing.as_mut().map_err(|error| error.clone())?;
         loop {
             let Some(candidate) = differing.next(&self.from)? else { return Ok(None) };
-            self.before.advance_to(&candidate)?;
-            self.after.advance_to(&candidate)?;
+            if self.has_begun {
+                self.before.advance_to(&candidate)?;
+                self.after.advance_to(&candidate)?;
+            } else {
+                self.before.seek(&candidate)?;
+                self.after.seek(&candidate)?;
+                self.has_begun = true;
+            }
             let order = match (self.before.valid(), self.after.valid()) {
                 (false, false) => return Ok(None),
                 (true, false) => Ordering::Less,

@@ -4,7 +4,7 @@
 //! first change there is none. So a place knows where changes are missing.
 
 use tombolo_format::backup::ArchivedChanges;
-use tombolo_storage::{ErrorKind, Result};
+use tombolo_storage::{Error, ErrorKind, Result};
 
 use super::store::Place;
 use super::{BackupReport, Backups, is_damage};
@@ -42,13 +42,16 @@ impl Backups {
     ///
     /// # Errors
     /// `Unsupported` when the database keeps no changes as a whole; `Invalid` for a place of
-    /// another database; those of [`Changes::try_next`] and of the store.
+    /// another database; those of [`Changes::try_next`] and of the store. They say what was
+    /// archived before them.
     pub fn archive(&self, db: &Db) -> Op<Archived> {
         let (this, db) = (self.clone(), db.clone());
         self.start("archive of changes", async move {
             let database = db.engine().manifest.state().database().map_or(0, |database| database.id);
             this.place.claim(database).await?;
-            let archived = archive(&this.place, &db, database).await?;
+            let mut archived = Archived::default();
+            let ended = archive(&this.place, &db, database, &mut archived).await;
+            ended.map_err(|error| archived.told_with(error))?;
             if !db.engine().is_read_only() {
                 db.took(Backups::SUBSCRIPTION, archived.last).await?;
             }
@@ -75,8 +78,25 @@ impl Backups {
     }
 }
 
-async fn archive(place: &Place, db: &Db, database: u64) -> Result<Archived> {
-    let mut archived = Archived::default();
+impl Archived {
+    /// An error, with what came into the archive before it.
+    fn told_with(&self, error: Error) -> Error {
+        let mut error = error;
+        if self.changes > 0 {
+            error = error.context(format!(
+                "{} changes up to write {} were archived before this",
+                self.changes, self.last
+            ));
+        }
+        if let Some((from, to)) = self.gap {
+            error = error.context(format!("changes between writes {from} and {to} were gone"));
+        }
+        error
+    }
+}
+
+/// `archived` says what has come in, also where it fails then.
+async fn archive(place: &Place, db: &Db, database: u64, archived: &mut Archived) -> Result<()> {
     let mut reached = place.changes().await?.into_iter().map(|(_, last)| last).max();
     if reached.is_none() {
         // Older ones lead on from no backup.
@@ -104,14 +124,14 @@ async fn archive(place: &Place, db: &Db, database: u64) -> Result<Archived> {
             }
         }
         let last = changes.sequence();
-        archived.last = last;
         // What was found is put, whatever came then.
-        let is_empty = found.is_empty();
-        if !is_empty {
-            archived.changes += found.len() as u64;
-            archived.bytes += bytes as u64;
+        let count = found.len() as u64;
+        if count > 0 {
             place.put_changes(&ArchivedChanges { database, after, changes: found }).await?;
+            archived.changes += count;
+            archived.bytes += bytes as u64;
         }
+        archived.last = last;
         match ended {
             // The archive has not come in time: it goes on with what there is.
             Some(error) if error.kind() == ErrorKind::NotFound => {
@@ -122,7 +142,7 @@ async fn archive(place: &Place, db: &Db, database: u64) -> Result<Archived> {
                 archived.gap = Some((archived.gap.map_or(last, |(from, _)| from), changes.sequence()));
             }
             Some(error) => return Err(error),
-            None if is_empty => return Ok(archived),
+            None if count == 0 => return Ok(()),
             None => {}
         }
     }

@@ -12,7 +12,7 @@ use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Purpose, Result};
 
 use crate::db::{Cursor, Handle};
-use crate::engine::View;
+use crate::engine::Kept;
 use crate::lifecycle::tables_within;
 use crate::memtable::MemtableCursor;
 use crate::read::{RangeCursor, open_for_ranges};
@@ -145,7 +145,7 @@ impl Walked {
 /// database, or of two databases of which one was made of the other: a checkpoint, a clone, a
 /// restore.
 pub struct Differing {
-    sides: [(Arc<Handle>, Arc<View>); 2],
+    sides: [(Arc<Handle>, Kept); 2],
     sources: Vec<Walked>,
     /// Covered by range deletes of them: ascending, without overlaps, ends excluded.
     ranges: Vec<(Bytes, Bytes)>,
@@ -179,7 +179,9 @@ fn is_same(one: &TableHandle, other: &TableHandle) -> bool {
 impl Differing {
     fn between(one: &Cursor, other: &Cursor) -> Result<Differing> {
         let (one, other) = (one.parts()?, other.parts()?);
-        let sides = [&one, &other].map(|(inner, handle, _)| (Arc::clone(handle), Arc::clone(inner.view())));
+        let sides = [&one, &other].map(|(inner, handle, _)| {
+            (Arc::clone(handle), Kept::new(&handle.engine, Arc::clone(inner.view())))
+        });
         let mut differing = Differing { sides, sources: Vec::new(), ranges: Vec::new() };
         let cursors = [(one.0, one.2.id()), (other.0, other.2.id())];
         let tables = cursors.map(|(inner, keyspace)| tables_of(inner, keyspace));

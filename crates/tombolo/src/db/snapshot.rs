@@ -168,8 +168,8 @@ impl Snapshot {
         Ok(Snapshot(Arc::new(Open { handle, sequence, judged_ms, view, cut: None, met, of })))
     }
 
-    /// The same, for one read. Counts no reference, and takes no lock but with the first read of a
-    /// stream.
+    /// The same, for one read. Of the snapshot's own stream it counts no reference and takes no
+    /// lock. Of another one it counts one, and takes locks until a cut was found.
     #[inline]
     fn seen(&self, keyspace: &Keyspace) -> Result<Seen<'_>> {
         if Arc::ptr_eq(&keyspace.handle().engine, &self.0.handle.engine) {

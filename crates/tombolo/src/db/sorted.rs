@@ -23,8 +23,9 @@ use crate::outside::{Published, Sorted};
 /// Nothing is seen of it before [`SortedBatch::publish`], and all of it at once after that, in all
 /// keyspaces. It lies over every write that was acknowledged before, and under all that come after.
 /// Dropped, it leaves nothing. About 1 MiB of entries are held in memory, and of each table that is
-/// open a block, a piece of output and the index. Of at most 16: where entries of many keyspaces
-/// come mixed, their tables are small.
+/// open a block, a piece of output and the index. Of at most 16: where entries of more keyspaces
+/// than that come mixed, their tables are small, of about 16 KiB, for which a quarter of a memtable
+/// is held in memory at most. A batch has up to 65,536 tables.
 ///
 /// ```
 /// # fn main() -> tombolo::Result<()> {
@@ -64,7 +65,8 @@ impl SortedBatch {
     /// # Errors
     /// `Invalid` when the key is not greater than the one before of its keyspace, beyond a limit,
     /// or when the keyspace is of another database or of a stream: nothing was added. `Busy` while
-    /// the one before is not there. Those of the store: the batch is lost, begin again.
+    /// the one before is not there. Those of the store, and `Invalid` of too many tables: the batch
+    /// is lost, begin again.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Op<()> {
         let value = value.as_ref();
         match keyspace.info().ttl_ms() {

@@ -31,6 +31,8 @@ const WALKED_ENTRIES: u64 = 4096;
 const WALKED_FOR_ONE: u64 = 4;
 /// Draws for each key that is wanted, before fewer are given.
 const DRAWS_FOR_ONE: usize = 8;
+/// Bytes of a piece of a memtable, at least.
+const MEMORY_PIECE_BYTES: u64 = 1 << 10;
 /// Steps from the beginning of a block to an entry of it, at most.
 const BLOCK_STEPS_MAX: u64 = 512;
 
@@ -105,11 +107,11 @@ impl Written<'_> {
         })
     }
 
-    /// Bytes of the entries in the range, and `each` is given the key and the bytes of one after
-    /// the other.
-    fn walk(&self, range: &KeyRange, mut each: impl FnMut(&[u8], u64)) -> u64 {
-        let mut all = 0;
-        for list in self.lists() {
+    /// `each` is given the key and the bytes of one entry in the range after the other.
+    async fn walk(&self, env: &Env, range: &KeyRange, mut each: impl FnMut(&[u8], u64) + Send) {
+        let mut steps = 0;
+        let lists: Vec<_> = self.lists().collect();
+        for list in lists {
             let mut cursor = list.cursor();
             match &range.lower {
                 Bound::Unbounded => cursor.first(),
@@ -117,14 +119,16 @@ impl Written<'_> {
             }
             while let Some(entry) = cursor.entry().filter(|entry| !range.is_above(entry.key)) {
                 if !range.is_below(entry.key) {
-                    let bytes = (entry.key.len() + entry.value.len()) as u64;
-                    all += bytes;
-                    each(entry.key, bytes);
+                    each(entry.key, (entry.key.len() + entry.value.len()) as u64);
                 }
                 cursor.next();
+                steps += 1;
+                if steps == STEPS_AT_ONCE {
+                    steps = 0;
+                    env.yield_now().await;
+                }
             }
         }
-        all
     }
 }
 
@@ -324,15 +328,26 @@ impl Spread {
                 add(piece.last, piece.bytes);
             }
         }
+        // Small ones first: where there come to be twice as many as are wanted, each two are one.
+        let (mut found, mut each, mut bytes) = (Vec::new(), MEMORY_PIECE_BYTES, 0);
         let written = self.written();
-        let each = written.walk(&self.range, |_, _| {}) / (wanted.max(1) as u64) + 1;
-        let mut bytes = 0;
-        written.walk(&self.range, |key, more| {
+        let walked = written.walk(&self.env, &self.range, |key, more| {
             bytes += more;
-            if bytes >= each {
-                add(Bytes::copy_from_slice(key), std::mem::take(&mut bytes));
+            if bytes < each {
+                return;
+            }
+            found.push((Bytes::copy_from_slice(key), std::mem::take(&mut bytes)));
+            if found.len() >= 2 * wanted.max(1) {
+                each *= 2;
+                let one = |two: &[(Bytes, u64)]| {
+                    let last = two.last().map(|(last, _)| last.clone()).unwrap_or_default();
+                    (last, two.iter().map(|(_, bytes)| bytes).sum())
+                };
+                found = found.chunks(2).map(one).collect();
             }
         });
+        walked.await;
+        found.into_iter().for_each(|(last, bytes)| add(last, bytes));
         Ok(pieces)
     }
 
@@ -415,7 +430,8 @@ impl Spread {
         Ok(kept)
     }
 
-    /// From blocks that are drawn by what they hold, an entry of each.
+    /// From blocks that are drawn by what they hold, an entry of each. Of tables that lie in the
+    /// range only those are opened that are drawn.
     async fn sample_of_blocks(
         &self,
         tables: &[Arc<TableHandle>],
@@ -424,24 +440,26 @@ impl Spread {
         let mut places: Vec<(u64, Place<'_>)> = Vec::new();
         let mut weight = 0;
         for table in tables {
-            let mut before = None;
-            for (place, piece) in table.partitions(Purpose::Scan).await?.into_iter().enumerate() {
-                let is_above = before.as_ref().is_some_and(|before: &Bytes| self.range.is_above(before));
-                if !is_above && !self.range.is_below(&piece.last) {
-                    weight += piece.entries.max(1);
-                    places.push((weight, Place::Partition(table, place, before)));
-                }
-                before = Some(piece.last);
-            }
+            let mut partitions = Vec::new();
+            let entries = if is_within(table, &self.range) {
+                table.description().entries
+            } else {
+                partitions = self.partitions_within(table).await?;
+                partitions.last().map_or(0, |last| last.until)
+            };
+            weight += entries;
+            places.push((weight, Place::Table(table, partitions)));
         }
         let mut inside: Vec<Bytes> = Vec::new();
         let mut number = 0_u64;
-        self.written().walk(&self.range, |key, _| {
+        let written = self.written();
+        let walked = written.walk(&self.env, &self.range, |key, _| {
             if number.is_multiple_of(BLOCK_STEPS_MAX) {
                 inside.push(Bytes::copy_from_slice(key));
             }
             number += 1;
         });
+        walked.await;
         for key in inside {
             weight += BLOCK_STEPS_MAX.min(number);
             places.push((weight, Place::Memory(key)));
@@ -451,15 +469,11 @@ impl Spread {
         for _ in 0..wanted.saturating_mul(DRAWS_FOR_ONE) {
             let drawn = self.below(weight);
             let at = places.partition_point(|(until, _)| *until <= drawn);
-            let Some((_, place)) = places.get(at) else { break };
-            let (begins, entries) = self.block(place).await?;
+            let Some((_, place)) = places.get_mut(at) else { break };
+            let Some((begins, entries)) = self.block(place).await? else { continue };
             let mut step = match begins {
                 Begins::After(key) => cursor.seek_after(&key)?,
                 Begins::At(key) => cursor.seek(&key)?,
-                Begins::First => {
-                    cursor.stand_at_start();
-                    cursor.next()?
-                }
             };
             let mut left = self.below(entries.clamp(1, BLOCK_STEPS_MAX));
             loop {
@@ -482,21 +496,78 @@ impl Spread {
         Ok(found.into_values().collect())
     }
 
-    /// Where a block of a place begins, and about how many entries it has.
-    async fn block(&self, place: &Place<'_>) -> Result<(Begins, u64)> {
-        match place {
-            Place::Memory(key) => Ok((Begins::At(key.to_vec()), BLOCK_STEPS_MAX)),
-            Place::Partition(table, place, before) => {
-                let blocks = table.blocks_of(Purpose::Scan, *place).await?;
-                let block = usize::try_from(self.below(blocks.len() as u64)).unwrap_or(0);
-                let entries = blocks.get(block).map_or(1, |block| block.entries.max(1));
-                let before = match block.checked_sub(1) {
-                    Some(one) => blocks.get(one).map(|block| block.last.to_vec()),
-                    None => before.as_ref().map(|before| before.to_vec()),
-                };
-                Ok((before.map_or(Begins::First, Begins::After), entries))
-            }
+    /// Draws a block of a place: where it begins, and about how many entries it has.
+    async fn block(&self, place: &mut Place<'_>) -> Result<Option<(Begins, u64)>> {
+        let (table, partitions) = match place {
+            Place::Memory(key) => return Ok(Some((Begins::At(key.clone()), BLOCK_STEPS_MAX))),
+            Place::Table(table, partitions) => (table, partitions),
+        };
+        if partitions.is_empty() {
+            *partitions = self.partitions_within(table).await?;
         }
+        let drawn = self.below(partitions.last().map_or(0, |last| last.until));
+        let at = partitions.partition_point(|partition| partition.until <= drawn);
+        let Some(partition) = partitions.get(at) else { return Ok(None) };
+        let (mut blocks, entries) = self.blocks_within(table, partition.place, &partition.begins).await?;
+        let block = usize::try_from(self.below(blocks.len() as u64)).unwrap_or(0);
+        Ok((block < blocks.len()).then(|| (blocks.swap_remove(block), entries)))
+    }
+
+    /// The partitions of a table that meet the range, weighed by the entries of their blocks that
+    /// do.
+    async fn partitions_within(&self, table: &TableHandle) -> Result<Vec<Partition>> {
+        let partitions = table.partitions(Purpose::Scan).await?;
+        let count = partitions.len().max(1) as u64;
+        let mut begins = Begins::At(table.description().first_key.clone());
+        let (mut within, mut until) = (Vec::new(), 0);
+        for (place, piece) in partitions.into_iter().enumerate() {
+            if self.range.is_above(begins.key()) {
+                break;
+            }
+            if !self.range.is_below(&piece.last) {
+                let is_cut = self.range.is_below(begins.key()) || self.range.is_above(&piece.last);
+                until += match piece.entries {
+                    _ if is_cut => {
+                        let (blocks, entries) = self.blocks_within(table, place, &begins).await?;
+                        entries * blocks.len() as u64
+                    }
+                    // A table that says no counts.
+                    0 => (table.description().entries / count).max(1),
+                    entries => entries,
+                };
+                within.push(Partition { until, place, begins });
+            }
+            begins = Begins::After(piece.last);
+        }
+        Ok(within)
+    }
+
+    /// Where the blocks of a partition begin that meet the range, and about how many entries each
+    /// has.
+    async fn blocks_within(
+        &self,
+        table: &TableHandle,
+        place: usize,
+        partition_begins: &Begins,
+    ) -> Result<(Vec<Begins>, u64)> {
+        let blocks = table.blocks_of(Purpose::Scan, place).await?;
+        let entries = match blocks.first().map_or(0, |block| block.entries) {
+            // One that says no counts: as the table has on average.
+            0 => {
+                let description = table.description();
+                let each = description.length / description.entries.max(1);
+                blocks.first().map_or(1, |block| block.bytes / each.max(1))
+            }
+            entries => entries,
+        };
+        let mut begins = partition_begins.clone();
+        let mut within = Vec::new();
+        for block in blocks {
+            let is_met = !self.range.is_above(begins.key()) && !self.range.is_below(&block.last);
+            let begun = std::mem::replace(&mut begins, Begins::After(block.last));
+            within.extend(is_met.then_some(begun));
+        }
+        Ok((within, entries.max(1)))
     }
 
     fn entry(&self, cursor: &RangeCursor) -> (Value, Value) {
@@ -511,18 +582,34 @@ impl Spread {
     }
 }
 
-/// Where a block begins.
+/// Where a block or a partition begins.
+#[derive(Clone, Debug)]
 enum Begins {
-    /// With the range.
-    First,
-    At(Vec<u8>),
-    After(Vec<u8>),
+    At(Bytes),
+    After(Bytes),
+}
+
+impl Begins {
+    fn key(&self) -> &[u8] {
+        match self {
+            Begins::At(key) | Begins::After(key) => key,
+        }
+    }
+}
+
+/// A partition of a table.
+#[derive(Debug)]
+struct Partition {
+    /// The weights of those before it, and its own.
+    until: u64,
+    place: usize,
+    begins: Begins,
 }
 
 /// Where an entry is drawn from.
 enum Place<'a> {
-    /// A partition of a table, and the key after which it begins.
-    Partition(&'a Arc<TableHandle>, usize, Option<Bytes>),
+    /// A table, and its partitions that meet the range, once they are known.
+    Table(&'a Arc<TableHandle>, Vec<Partition>),
     /// A few hundred entries of a memtable, from this key on.
     Memory(Bytes),
 }

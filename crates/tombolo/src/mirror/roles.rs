@@ -121,9 +121,18 @@ async fn mark(manifest: &Manifest, mark: Option<Mark>) -> Result<()> {
 }
 
 /// The newest write of a database that is acknowledged as durable.
+///
+/// # Errors
+/// `NotFound` when no database lies there, and for nothing else; `Invalid` when another one does.
 async fn newest_write(env: &Env, source: &Builder, database: u64) -> Result<SequenceNumber> {
     let (objects, log_store) = stores(source, env)?;
     let (options, budget) = crate::db::memory_of(source)?;
+    let loaded = manifest::load(env, &objects).await?;
+    let found = loaded.state.database().map_or(0, |database| database.id);
+    if found != database {
+        let error = Error::new(ErrorKind::Invalid, format!("another database lies at {}", source.uri));
+        return Err(error.expected(format!("{database:016x}")).found(format!("{found:016x}")));
+    }
     let driven = Driven::open(FollowRequest {
         env: env.clone(),
         place: source.uri.clone(),
@@ -135,14 +144,16 @@ async fn newest_write(env: &Env, source: &Builder, database: u64) -> Result<Sequ
         operators: source.operators.clone(),
         how: How::Follow(ReaderOptions::default()),
     })
-    .await?;
-    let found = driven.state().database().map_or(0, |database| database.id);
+    .await
+    .map_err(|error| match error.kind() {
+        // The database is there, and a part of it is not.
+        ErrorKind::NotFound if !is_enabled(Mutant::PromotedUnasked) => {
+            Error::new(ErrorKind::Corrupt, format!("a part of {} is gone", source.uri)).source(error)
+        }
+        _ => error,
+    })?;
     let newest = driven.engine().stream.visible();
     driven.close().await;
-    if found != database {
-        let error = Error::new(ErrorKind::NotFound, format!("another database lies at {}", source.uri));
-        return Err(error.expected(format!("{database:016x}")).found(format!("{found:016x}")));
-    }
     Ok(newest)
 }
 

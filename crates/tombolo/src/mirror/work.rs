@@ -48,6 +48,13 @@ struct Private {
     tables: Vec<TableDescription>,
 }
 
+impl Private {
+    /// Whether both are of the same memtable, as far as it goes.
+    fn is(&self, other: &Private) -> bool {
+        Arc::ptr_eq(&self.memtable, &other.memtable) && self.last == other.last
+    }
+}
+
 /// Where verification goes on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Position {
@@ -403,6 +410,8 @@ impl Work {
             };
             is_active || view.waiting.iter().any(is)
         };
+        // It keeps memtables that are needed no more.
+        self.private.retain(is_there);
         let is_private = |name: TableName| {
             let of = self.private.iter().find(|of| of.tables.iter().any(|table| table.name == name));
             of.is_some_and(|of| cut.has_memory && is_there(of))
@@ -600,7 +609,9 @@ impl Work {
                 for table in tables {
                     self.discard(table.name).await;
                 }
-                self.private.extend(written);
+                let is_known = |new: &Private| self.private.iter().any(|known| known.is(new));
+                let unknown: Vec<_> = written.into_iter().filter(|new| !is_known(new)).collect();
+                self.private.extend(unknown);
                 return Err(never_named(error));
             }
             self.unnamed.extend(tables.iter().cloned());
@@ -629,3 +640,6 @@ pub(super) fn reached(state: &State) -> SequenceNumber {
     let stream = state.streams().get(&MAIN_STREAM).copied().unwrap_or(SequenceNumber::ZERO);
     stream.max(last_sequence(state))
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,6 +25,9 @@ use crate::write::{self, Ingestion, Prepared};
 /// much, or this part of a memtable that is small.
 const WAITING_BYTES: u64 = 1 << 20;
 const WAITING_PART: u64 = 4;
+/// Of many keyspaces so much for each, but no more than that part of a memtable: what comes mixed
+/// becomes tables of about that size.
+const WAITING_EACH: usize = 16 << 10;
 /// A table is complete with so many bytes.
 const TABLE_BYTES: u64 = 64 << 20;
 /// Tables of a batch that are open at once, each with buffers and, on a local disk, a file: beyond
@@ -147,6 +150,9 @@ pub(crate) struct Sorted {
     parts: BTreeMap<u32, Part>,
     waiting_bytes: usize,
     waiting_bytes_max: usize,
+    /// Up to how much that rises.
+    waiting_bytes_limit: usize,
+    tables_max: usize,
     entries: u64,
     /// Whether some part became a table.
     is_spilled: bool,
@@ -163,12 +169,15 @@ impl Drop for Sorted {
 
 impl Sorted {
     pub(crate) fn new(engine: &Arc<Engine>) -> Sorted {
-        let waiting = WAITING_BYTES.min(engine.options.memtable_bytes() / WAITING_PART);
+        let limit = engine.options.memtable_bytes() / WAITING_PART;
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         Sorted {
             engine: Arc::clone(engine),
             parts: BTreeMap::new(),
             waiting_bytes: 0,
-            waiting_bytes_max: usize::try_from(waiting).unwrap_or(usize::MAX),
+            waiting_bytes_max: bytes(WAITING_BYTES.min(limit)),
+            waiting_bytes_limit: bytes(limit),
+            tables_max: INGESTED_TABLES_MAX,
             entries: 0,
             is_spilled: false,
         }
@@ -192,6 +201,8 @@ impl Sorted {
     ) -> Result<bool> {
         keyspace.check_kind(kind)?;
         check_entry(kind, key, value).map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
+        let wanted = self.parts.len() * WAITING_EACH;
+        self.waiting_bytes_max = self.waiting_bytes_max.max(wanted.min(self.waiting_bytes_limit));
         let part = self.parts.entry(keyspace.id).or_insert_with(|| Part::new(keyspace));
         if part.last.as_deref().is_some_and(|last| last >= key) {
             return Err(part.out_of_order(key));
@@ -216,10 +227,22 @@ impl Sorted {
         Ok(part.wants_flush || self.waiting_bytes >= self.waiting_bytes_max)
     }
 
+    /// # Errors
+    /// `Invalid` when it has more tables than one record can make part of the database.
+    fn check_tables(&self) -> Result<()> {
+        let count: usize = self.parts.values().map(|part| part.tables.len()).sum();
+        if count <= self.tables_max {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Invalid, format!("a batch of {count} tables"))
+            .expected(format!("at most {}", self.tables_max))
+            .advice("give the entries keyspace by keyspace, or in several batches"))
+    }
+
     /// Hands output to the store where enough waits.
     ///
     /// # Errors
-    /// Those of the store: the batch is lost.
+    /// `Invalid` when there are too many tables; those of the store. The batch is lost.
     pub(crate) async fn work(&mut self) -> Result<()> {
         let engine = Arc::clone(&self.engine);
         // Down to a half at once: else each entry that follows would have the next one spilled.
@@ -244,7 +267,7 @@ impl Sorted {
             writer.flush().await?;
             part.wants_flush = false;
         }
-        Ok(())
+        self.check_tables()
     }
 
     async fn bound_open_tables(&mut self, engine: &Engine) -> Result<()> {
@@ -285,13 +308,9 @@ impl Sorted {
             }
             part.finish_table(&engine).await?;
         }
+        self.check_tables()?;
         let keyspaces: Vec<_> = self.parts.values().map(|part| Arc::clone(&part.keyspace)).collect();
         name_keyspaces(&engine, &keyspaces).await?;
-        let count: usize = self.parts.values().map(|part| part.tables.len()).sum();
-        if count > INGESTED_TABLES_MAX {
-            let error = Error::new(ErrorKind::Invalid, format!("a batch of {count} tables"));
-            return Err(error.advice(format!("publish at most {INGESTED_TABLES_MAX} tables at once")));
-        }
         // From here on they are named, or deleted by those who name them.
         let tables: Vec<_> =
             self.parts.values_mut().flat_map(|part| std::mem::take(&mut part.tables)).collect();
@@ -329,3 +348,6 @@ async fn publish_tables(
     shown?;
     Ok(ingestion.taken().map_or(0, |number| number.0))
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,6 +20,8 @@ use tombolo_format::cold::PROPERTY_COLD;
 use tombolo_format::expiry::Times;
 use tombolo_format::key::{InternalKey, SequenceNumber, Trailer};
 use tombolo_format::manifest::{Edit, KeyspaceOptions as Settings, MAIN_STREAM, TableDescription, TableName};
+use tombolo_format::property::Property;
+use tombolo_format::value_object::{PROPERTY_VALUE_OBJECTS, Reference, Referred, encode_referred};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Epoch, Error, ErrorKind, LogStore, ObjectStore, Purpose, Request, Result};
 
@@ -31,6 +33,7 @@ use crate::checkpoint::{Checkpoints, last_sequence};
 use crate::engine::OWN_NAMES;
 use crate::manifest::{self, KeyspaceState, Manifest, Places, State, names};
 use crate::options::KeyspaceOptions;
+use crate::resolve::apart;
 use crate::table::{NewTable, Step, Table, TableWriter, piece_bytes};
 use crate::version::{BLOCK_BYTES_BEYOND, table_options};
 
@@ -376,6 +379,8 @@ impl Maker<'_> {
         let first = span.from.as_deref().unwrap_or_default();
         cursor.approach(InternalKey::new(first, Trailer::FIRST), false)?;
         let mut step = cursor.arrive()?;
+        // Bytes of values to which it refers, of each object.
+        let mut referred: BTreeMap<u64, u64> = BTreeMap::new();
         loop {
             if step == Step::Blocked {
                 cursor.load().await?;
@@ -383,14 +388,31 @@ impl Maker<'_> {
             if !cursor.valid() || span.to.as_ref().is_some_and(|to| cursor.key().user_key >= &to[..]) {
                 break;
             }
-            writer.add(cursor.key(), cursor.value())?;
+            let (key, value) = (cursor.key(), cursor.value());
+            if let Some((reference, _)) = apart(key.trailer, value) {
+                let damaged = |error| Error::format(table.object(), 0, error);
+                let reference = Reference::decode(reference).map_err(damaged)?;
+                *referred.entry(reference.object).or_default() += u64::from(reference.record_bytes);
+            }
+            writer.add(key, value)?;
             if writer.wants_flush() {
                 writer.flush().await?;
             }
             step = cursor.next()?;
         }
         let written = writer.finish().await?;
-        Ok(written.map(|table| table.referring_as(description)))
+        let Some(mut written) = written else { return Ok(None) };
+        let part = |whole: Referred| Referred {
+            bytes: referred.get(&whole.object).copied().unwrap_or_default(),
+            ..whole
+        };
+        let parts: Vec<Referred> = description.referred().into_iter().map(part).collect();
+        if !parts.is_empty() {
+            let value = encode_referred(&parts);
+            let property = Property { id: PROPERTY_VALUE_OBJECTS, is_critical: true, value: &value };
+            written.properties = written.properties.with(property);
+        }
+        Ok(Some(written))
     }
 }
 

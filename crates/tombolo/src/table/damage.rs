@@ -12,6 +12,7 @@ use tombolo_format::index::{PartitionHandle, decode_block_handle};
 use tombolo_format::key::{InternalKey, SequenceNumber};
 use tombolo_format::stored::{BLOCK_BYTES_MAX, BlockHandle};
 use tombolo_format::table::{Partition, Top, Verification, raw_bytes_within};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, Request, Result};
 
 use super::Table;
@@ -59,6 +60,21 @@ impl<'a> Pieces<'a> {
 }
 
 impl Table {
+    /// By the table's description keys are counted without a look at it.
+    pub(super) fn check_one_each(&self, top: &Top) -> Result<()> {
+        let (values, entries, ranges) = (top.properties.values, top.properties.entries, top.ranges.len());
+        let is_said = self.description.properties.known().one_each;
+        if !is_said || (values == entries && ranges == 0) || is_enabled(Mutant::OneEachUnchecked) {
+            return Ok(());
+        }
+        Err(Error::corrupt(
+            &self.object,
+            self.description.offset + self.description.length,
+            "a value of a key of its own in each entry, as its description says",
+            format!("{entries} entries, {values} of them such values; {ranges} range deletes"),
+        ))
+    }
+
     /// Footer, top index, properties and partitions: the table's last bytes, where they begin, and
     /// the first three decoded.
     pub(super) async fn tail(&self, request: Request) -> Result<(Bytes, u64, Top, Charge)> {

@@ -422,6 +422,7 @@ impl Table {
             let at = description.offset + description.length;
             return Err(Error::corrupt(&self.object, at, expected, counted));
         }
+        self.check_one_each(&top)?;
         // By what the manifest says it was decided who may read the table.
         if top.footer.features != description.features {
             let expected = format!("the feature bits of its description, {:#x}", description.features);

@@ -145,7 +145,7 @@ impl Table {
             return Err(foreign(object, "it does not say for which merge operator its operands are"));
         }
         // One version of each key, as was looked at, or trusted.
-        let is_one_each = properties.values == properties.entries;
+        let is_one_each = properties.values == properties.entries && top.ranges.is_empty();
         let one_each = Property { id: PROPERTY_ONE_EACH, is_critical: false, value: &[] };
         let one_each = is_one_each.then_some(one_each);
         let operator = has_operands.then_some(properties.operator);

@@ -324,8 +324,8 @@ fn changes_that_were_archived_twice() {
         for number in 0..3 {
             keys.merge("k", number.to_string()).await.unwrap();
             if number > 0 {
-                // Another that began before, and comes later with more.
-                let backups = if number == 1 { places.backups() } else { aside.clone() };
+                // Another that began before, and comes with less.
+                let backups = if number == 1 { aside.clone() } else { places.backups() };
                 backups.archive(&db).await.unwrap();
             }
         }
@@ -591,7 +591,17 @@ fn why_there_is_no_backup_is_said() {
 /// What was found before the rest was gone is archived, and the gap is told behind it.
 #[test]
 fn what_was_found_before_a_gap_is_archived() {
-    run(|places| async move {
+    archive_over_a_gap(false);
+}
+
+/// An error from behind that says what was archived, and what was gone.
+#[test]
+fn what_was_archived_before_an_error_is_told() {
+    archive_over_a_gap(true);
+}
+
+fn archive_over_a_gap(fails: bool) {
+    run(move |places| async move {
         let plan = FaultPlan::scripted();
         let log: Arc<dyn LogStore> =
             Arc::new(FaultLogStore::new(&places.env, Arc::clone(&places.log), plan.clone()));
@@ -603,11 +613,24 @@ fn what_was_found_before_a_gap_is_archived() {
         }
         let late = Fault::Delay(Duration::from_secs(5));
         plan.inject(Rule::of_kind(RequestKind::LogSync, late).times(1));
-        let backups = places.backups();
+        let backups = if fails {
+            places.failing(refused(RequestKind::Create, "changes/").skip(1))
+        } else {
+            places.backups()
+        };
         let archiving = backups.archive(&db);
         places.env.sleep(Duration::from_secs(1)).await;
         fill(&db, 0, 200).await;
-        let archived = archiving.await.unwrap();
+        let archived = archiving.await;
+        if fails {
+            let error = archived.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+            assert!(error.to_string().contains("were archived before this"), "{error}");
+            assert!(error.to_string().contains("were gone"), "{error}");
+            assert_eq!(places.names("changes/").await.len(), 1);
+            return;
+        }
+        let archived = archived.unwrap();
         assert!(archived.changes >= 64, "{archived:?}");
         let (from, to) = archived.gap.expect("most of it was gone");
         assert_eq!(backups.verify().await.unwrap().gaps, [(from, to)]);

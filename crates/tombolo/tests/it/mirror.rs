@@ -596,6 +596,33 @@ fn a_mirror_takes_the_place_of_a_lost_source() {
     });
 }
 
+/// That something else lies at the source's place, or that a part of it is gone, does not say that
+/// the source is lost.
+#[test]
+fn a_mirror_does_not_take_the_place_of_a_source_that_may_be_there() {
+    for is_another in [false, true] {
+        run(move |two| async move {
+            let db = two.at(SOURCE).open().await.unwrap();
+            write(&db, 0..20).await;
+            let mirror = two.mirror().await.unwrap();
+            mirror.refresh().await.unwrap();
+            mirror.close().await.unwrap();
+            db.close().await.unwrap();
+            if is_another {
+                two.at(SOURCE).destroy().await.unwrap();
+                two.at(SOURCE).open().await.unwrap().close().await.unwrap();
+            } else {
+                let is_pin = |asked: &Asked<'_>| asked.name.contains("/pin/");
+                two.near.inject(Rule::new(is_pin, Fault::Error(ErrorKind::NotFound)));
+            }
+            let error = Mirror::promote(two.at(MIRROR), false).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert!(error.to_string().contains("could not be asked"), "{error}");
+            Mirror::promote(two.at(MIRROR), true).await.unwrap();
+        });
+    }
+}
+
 /// Roles are exchanged, and back: nothing is lost, and what both have is not copied again.
 fn roles_are_exchanged() {
     run(|two| async move {

@@ -175,6 +175,31 @@ fn a_part_that_reaches_beyond_its_range_is_noticed() {
     notices(Mutant::PartReachesBeyond, state_moves_to_other_numbers_of_workers);
 }
 
+/// Each part of a table that was cut refers to its own values, and to no others.
+#[test]
+fn parts_of_a_table_refer_to_their_own_values() {
+    let place = Place::new();
+    let bytes_apart = |db: &Db| apart(db).approximate_size::<&[u8]>(..).wait().unwrap().value_bytes;
+    let db = place.builder("whole").open().wait().unwrap();
+    (0..200).for_each(|number| apart(&db).put(key(number), [7; 600]).wait().unwrap());
+    db.checkpoint("c").wait().unwrap();
+    let whole = bytes_apart(&db);
+    db.close().wait().unwrap();
+    let parts = [place.part("whole").before(key(50)), place.part("whole").from(key(50))];
+    let found = ["a", "b"].into_iter().zip(parts).map(|(name, part)| {
+        place.builder(name).restore_parts([part]).wait().unwrap();
+        let db = place.builder(name).open().wait().unwrap();
+        let found = bytes_apart(&db);
+        db.close().wait().unwrap();
+        found
+    });
+    let found: Vec<u64> = found.collect();
+    assert!(
+        found[0] < whole / 3 && (whole * 9 / 10..whole * 11 / 10).contains(&(found[0] + found[1])),
+        "{found:?}"
+    );
+}
+
 #[test]
 fn tables_within_a_range_are_linked() {
     use std::os::unix::fs::MetadataExt;

@@ -20,6 +20,7 @@ use tombolo_format::compaction::{
     CompactionJob, JobOutcome, JobResult, decode_job, decode_job_answer, encode_job, encode_job_answer,
 };
 use tombolo_format::manifest::Edit;
+use tombolo_format::property::{PROPERTY_ONE_EACH, Property};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::mutant::Mutant;
 use tombolo_storage::{Error, LogStore, ObjectStore, Purpose, Request};
@@ -46,6 +47,8 @@ enum Lie {
     WrongBound,
     /// It says that tables overlap.
     WrongOrder,
+    /// It says of a table with deletes that it holds a value of each key.
+    SaysOneEach,
     /// It gives a table that is another's.
     ForeignTable,
     /// It says of a table that is no output of its that it holds older versions.
@@ -119,6 +122,12 @@ impl Inside {
             Lie::WrongOrder => {
                 let first = outputs.iter().map(|table| table.first_key.clone()).min().unwrap();
                 outputs.iter_mut().for_each(|table| table.first_key = first.clone());
+            }
+            Lie::SaysOneEach => {
+                let one_each = Property { id: PROPERTY_ONE_EACH, is_critical: false, value: &[] };
+                for table in outputs.iter_mut().filter(|table| table.deletes > 0) {
+                    table.properties = table.properties.with(one_each);
+                }
             }
             Lie::ForeignTable => outputs[0].name = inputs[0].name,
             Lie::StrangeName => older.push(inputs[0].name),
@@ -437,6 +446,7 @@ fn answers_that_are_wrong_are_refused() {
         Lie::Miscounts,
         Lie::WrongBound,
         Lie::WrongOrder,
+        Lie::SaysOneEach,
         Lie::ForeignTable,
         Lie::StrangeName,
         Lie::WrongLevel,
@@ -648,6 +658,7 @@ fn workers_that_are_believed_too_much_are_noticed() {
     use tombolo_storage::mutant::notices;
 
     notices(Mutant::RemoteSumsUnchecked, || is_refused(Lie::OtherHashes, true));
+    notices(Mutant::OneEachUnchecked, || is_refused(Lie::SaysOneEach, true));
     notices(Mutant::RemoteRangeUnchecked, || is_refused(Lie::DropsSeen, true));
     notices(Mutant::RemoteCountsUnchecked, || is_refused(Lie::Miscounts, true));
     notices(Mutant::RemoteBoundsUnchecked, || is_refused(Lie::WrongBound, true));

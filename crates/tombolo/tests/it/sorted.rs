@@ -234,3 +234,21 @@ fn a_batch_over_many_keyspaces_has_few_tables_open() {
         assert_eq!(keyspace.count::<&[u8]>(..).wait().unwrap(), 60);
     }
 }
+
+/// Entries of very many keyspaces, mixed, make tables that are not tiny.
+#[test]
+fn tables_of_many_keyspaces_are_not_tiny() {
+    const KEYSPACES: usize = 256;
+    let db = Db::builder("mem://sorted-tiny").open().wait().unwrap();
+    let made = |number: usize| db.create_keyspace(&number.to_string(), KeyspaceOptions::default()).wait();
+    let keyspaces: Vec<_> = (0..KEYSPACES).map(|number| made(number).unwrap()).collect();
+    let mut batch = db.sorted_batch();
+    for round in 0..32_u32 {
+        for keyspace in &keyspaces {
+            batch.put(keyspace, round.to_be_bytes(), [7; 1000]).wait().unwrap();
+        }
+    }
+    let published = batch.publish().wait().unwrap();
+    assert!(published.tables <= 4 * KEYSPACES as u64, "{published:?}");
+    assert_eq!(keyspaces[200].count::<&[u8]>(..).wait().unwrap(), 32);
+}

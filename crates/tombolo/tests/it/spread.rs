@@ -3,9 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use tombolo::{Db, Durability, Env, Keyspace, KeyspaceOptions, Options};
+use tombolo::{Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use tombolo_env::simulated::World;
+use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::{LogStore, ObjectStore};
 
 /// A database on the caller's thread, where mutants are on, and its world.
 fn simulated() -> (World, Db) {
@@ -232,6 +237,90 @@ fn samples_are_of_what_is_there() {
         (20..30).map(|n| n * 2).collect::<Vec<_>>()
     );
     assert_eq!(numbers.keys.sample::<&[u8]>(.., 0).wait().unwrap().len(), 0);
+}
+
+fn sampled(keys: &Keyspace, range: impl RangeBounds<[u8; 4]>, wanted: usize) -> Vec<u32> {
+    let entries = keys.sample(range, wanted).wait().unwrap();
+    entries.iter().map(|(key, _)| u32::from_be_bytes(key[..].try_into().unwrap())).collect()
+}
+
+/// Of several tables each has its part of a sample, and the first blocks of them no more than
+/// others.
+#[test]
+fn each_table_has_its_part_of_a_sample() {
+    const TABLES: u32 = 8;
+    let (_world, db) = simulated();
+    // Three blocks a table.
+    let options = KeyspaceOptions { block_bytes: Some(16 << 10), ..KeyspaceOptions::default() };
+    let keys = db.create_keyspace("k", options).wait().unwrap();
+    for table in 0..TABLES {
+        for number in 0..1000 {
+            let key = (table * 1000 + number).to_be_bytes();
+            keys.put_with(key, [7; 40], Durability::Accepted).wait().unwrap();
+        }
+        db.flush().wait().unwrap();
+    }
+    let drawn = sampled(&keys, .., 400);
+    assert_eq!(drawn.len(), 400);
+    for table in 0..TABLES {
+        let of_table = drawn.iter().filter(|number| **number / 1000 == table).count();
+        assert!((25..90).contains(&of_table), "{of_table} of 400 from table {table} of {TABLES}");
+    }
+}
+
+/// A table that reaches beyond the range counts by what lies within it.
+#[test]
+fn a_sample_weighs_what_lies_in_the_range() {
+    let mut numbers = Numbers::new();
+    numbers.put(0..40_000);
+    numbers.db.flush().wait().unwrap();
+    numbers.put(50_000..53_000);
+    numbers.db.flush().wait().unwrap();
+    let drawn = sampled(&numbers.keys, 37_000_u32.to_be_bytes().., 400);
+    assert_eq!(drawn.len(), 400);
+    assert!(drawn.iter().all(|number| *number >= 37_000));
+    let of_large = drawn.iter().filter(|number| **number < 40_000).count();
+    assert!((140..260).contains(&of_large), "{of_large} of 400 from 3,000 of 6,000");
+}
+
+/// Only tables that are drawn from are opened.
+#[test]
+fn a_sample_opens_few_tables() {
+    let world = World::new(3);
+    let env = world.process("p").env();
+    let plan = FaultPlan::scripted();
+    let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+    let objects: Arc<dyn ObjectStore> = Arc::new(FaultObjectStore::new(&env, objects, plan.clone()));
+    let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+    let open = || {
+        let mut options = Options::parse(["memory_bytes=2097152", "memtable_bytes=65536"]).unwrap();
+        options.automatic_compaction = false;
+        let builder = Db::builder("mem://few").env(env.clone()).options(options);
+        builder.stores(Arc::clone(&objects), Arc::clone(&log)).open().wait().unwrap()
+    };
+    let db = open();
+    let plain = KeyspaceOptions { compression: tombolo::Compression::None, ..KeyspaceOptions::default() };
+    let keys = db.create_keyspace("k", plain).wait().unwrap();
+    for number in 0..5000_u32 {
+        keys.put_with(number.to_be_bytes(), [7; 300], Durability::Accepted).wait().unwrap();
+    }
+    db.compact().wait().unwrap();
+    let tables = usize::try_from(db.stats().tables).unwrap();
+    assert!(tables >= 6, "{tables} tables");
+    db.close().wait().unwrap();
+    let db = open();
+    let read: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+    let noted = Arc::clone(&read);
+    let notes = move |asked: &Asked<'_>| {
+        if asked.kind == RequestKind::Read && asked.name.contains("/table/") {
+            noted.lock().unwrap().insert(asked.name.to_string());
+        }
+        false
+    };
+    plan.inject(Rule::new(notes, Fault::Error(ErrorKind::Bug)));
+    assert_eq!(sampled(&db.keyspace("k").unwrap(), .., 1).len(), 1);
+    let read = read.lock().unwrap().len();
+    assert!((1..=tables / 2).contains(&read), "{read} of {tables} tables were read");
 }
 
 /// All that differs between two cursors, and at how many keys it was looked.

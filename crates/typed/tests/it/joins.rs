@@ -102,6 +102,26 @@ proptest! {
     }
 }
 
+/// Cursors that stand somewhere already are compared from the beginning.
+#[test]
+fn changes_are_found_by_cursors_that_were_moved() {
+    let db = open("typed-moved");
+    let set = weights(&db, "set");
+    (0..20).for_each(|number| set.put(&(number, 0), &1).wait().unwrap());
+    let moment = db.snapshot();
+    set.put(&(2, 0), &7).wait().unwrap();
+    set.put(&(30, 0), &7).wait().unwrap();
+    let mut before = moment.cursor::<&[u8]>(set.keyspace(), ..);
+    let mut after = set.keyspace().cursor::<&[u8]>(..);
+    assert!(before.seek_to_last().unwrap() && after.seek_to_last().unwrap());
+    let mut changes = Changes::between(before, after);
+    let mut found = 0;
+    while changes.next().unwrap().is_some() {
+        found += 1;
+    }
+    assert_eq!(found, 2);
+}
+
 #[test]
 fn keys_out_of_order_are_refused() {
     let db = open("typed-disorder");
