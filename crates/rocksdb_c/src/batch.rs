@@ -12,7 +12,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
 
-use tombolo::{Batch, Error, Keyspace, Result};
+use tombolo::{Batch, Error, Keyspace, Result, Transaction};
 use tombolo_c::boundary::{handle_mut, invalid};
 use tombolo_c::{bytes, give};
 
@@ -176,10 +176,46 @@ impl WriteBatch {
     /// `Invalid` for bytes that are none, and for column families that are not there; what an
     /// addition failed with.
     pub(crate) fn to_batch(&self, database: &Database) -> Result<Batch> {
+        let mut batch = Batch::new();
+        self.writes(database, |kind, keyspace, first, second| {
+            match kind {
+                Kind::Put => batch.put(keyspace, first, second),
+                Kind::Delete => batch.delete(keyspace, first),
+                Kind::SingleDelete => batch.single_delete(keyspace, first),
+                Kind::DeleteRange => batch.delete_range(keyspace, first, second),
+                Kind::Merge | Kind::LogData => batch.merge(keyspace, first, second),
+            };
+            Ok(())
+        })?;
+        Ok(batch)
+    }
+
+    /// Makes its writes those of a transaction.
+    ///
+    /// # Errors
+    /// As of `to_batch`; those of the transaction's verbs.
+    pub(crate) fn write_in(&self, database: &Database, transaction: &Transaction) -> Result<()> {
+        self.writes(database, |kind, keyspace, first, second| {
+            let write = match kind {
+                Kind::Put => transaction.put(keyspace, first, second),
+                Kind::Delete => transaction.delete(keyspace, first),
+                Kind::SingleDelete => transaction.single_delete(keyspace, first),
+                Kind::DeleteRange => transaction.delete_range(keyspace, first, second),
+                Kind::Merge | Kind::LogData => transaction.merge(keyspace, first, second),
+            };
+            write.wait()
+        })
+    }
+
+    /// Gives its writes to `each`, in their order, with their keyspaces.
+    fn writes(
+        &self,
+        database: &Database,
+        mut each: impl FnMut(Kind, &Keyspace, &[u8], &[u8]) -> Result<()>,
+    ) -> Result<()> {
         if let Some(error) = &self.wrong {
             return Err(error.clone());
         }
-        let mut batch = Batch::new();
         let mut families: Vec<Keyspace> = self.families.clone();
         families.push(database.default.keyspace().clone());
         self.records(|record| {
@@ -196,17 +232,8 @@ impl WriteBatch {
                     families.len() - 1
                 }
             };
-            let (keyspace, first, second) = (&families[at], record.first, record.second);
-            match record.kind {
-                Kind::Put => batch.put(keyspace, first, second),
-                Kind::Delete => batch.delete(keyspace, first),
-                Kind::SingleDelete => batch.single_delete(keyspace, first),
-                Kind::DeleteRange => batch.delete_range(keyspace, first, second),
-                Kind::Merge | Kind::LogData => batch.merge(keyspace, first, second),
-            };
-            Ok(())
-        })?;
-        Ok(batch)
+            each(record.kind, &families[at], record.first, record.second)
+        })
     }
 }
 

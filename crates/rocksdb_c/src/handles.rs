@@ -4,6 +4,7 @@ use tombolo::{BlockingKeyspace, Db, Env, Keyspace, Snapshot, Value};
 use tombolo_c::boundary::handle;
 
 /// An open database. Any number of threads may use it at once.
+#[derive(Clone)]
 pub struct Database {
     pub(crate) db: Db,
     pub(crate) env: Env,

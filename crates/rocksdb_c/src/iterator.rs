@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 
-use tombolo::{Cursor, Error, Result};
+use tombolo::{Cursor, Error, Result, TransactionCursor};
 use tombolo_c::boundary::{handle, panicked, tell};
 use tombolo_c::{bytes, give};
 
@@ -16,11 +16,38 @@ use crate::options::ReadOptions;
 
 /// Stands at an entry, or at none. One thread uses it at a time.
 pub struct IteratorHandle {
-    cursor: Option<Cursor>,
+    cursor: Option<Entries>,
     /// What it cannot do, or what the last move failed with.
     error: Option<Error>,
     /// Whether it looks from a snapshot.
     is_fixed: bool,
+}
+
+/// Whose entries.
+#[allow(clippy::large_enum_variant, reason = "it lies in the box of its handle")]
+pub(crate) enum Entries {
+    OfKeyspace(Cursor),
+    OfTransaction(Box<TransactionCursor>),
+}
+
+/// Calls a method that both have.
+macro_rules! both {
+    ($cursor:expr, $entries:ident => $call:expr) => {
+        match $cursor {
+            Entries::OfKeyspace($entries) => $call,
+            Entries::OfTransaction($entries) => $call,
+        }
+    };
+}
+
+impl IteratorHandle {
+    pub(crate) fn boxed(made: Result<Entries>, is_fixed: bool) -> Box<IteratorHandle> {
+        let (cursor, error) = match made {
+            Ok(cursor) => (Some(cursor), None),
+            Err(error) => (None, Some(error)),
+        };
+        Box::new(IteratorHandle { cursor, error, is_fixed })
+    }
 }
 
 fn create(db: Option<&Database>, options: &ReadOptions, family: Option<&Family>) -> Result<Cursor> {
@@ -43,11 +70,8 @@ fn boxed(
         let default = ReadOptions::default();
         let options = options.unwrap_or(&default);
         let is_fixed = options.snapshot.is_some();
-        let (cursor, error) = match family.and_then(|family| create(db, options, family)) {
-            Ok(cursor) => (Some(cursor), None),
-            Err(error) => (None, Some(error)),
-        };
-        Ok(Some(Box::new(IteratorHandle { cursor, error, is_fixed })))
+        let made = family.and_then(|family| create(db, options, family));
+        Ok(Some(IteratorHandle::boxed(made.map(Entries::OfKeyspace), is_fixed)))
     })
 }
 
@@ -83,7 +107,7 @@ pub extern "C" fn rocksdb_iter_valid(iter: Option<&IteratorHandle>) -> c_uchar {
 }
 
 /// Moves it; an error is kept, and it stands at no entry then.
-fn go(iter: Option<&mut IteratorHandle>, way: impl FnOnce(&mut Cursor) -> Result<bool>) {
+fn go(iter: Option<&mut IteratorHandle>, way: impl FnOnce(&mut Entries) -> Result<bool>) {
     let Some(iter) = iter else { return };
     let Some(cursor) = &mut iter.cursor else { return };
     let gone = catch_unwind(AssertUnwindSafe(|| way(cursor)));
@@ -93,19 +117,22 @@ fn go(iter: Option<&mut IteratorHandle>, way: impl FnOnce(&mut Cursor) -> Result
 /// To the first entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn rocksdb_iter_seek_to_first(iter: Option<&mut IteratorHandle>) {
-    go(iter, Cursor::seek_to_first);
+    go(iter, |cursor| both!(cursor, entries => entries.seek_to_first()));
 }
 
 /// To the last entry.
 #[unsafe(no_mangle)]
 pub extern "C" fn rocksdb_iter_seek_to_last(iter: Option<&mut IteratorHandle>) {
-    go(iter, Cursor::seek_to_last);
+    go(iter, |cursor| both!(cursor, entries => entries.seek_to_last()));
 }
 
 /// To the first entry at or after a key.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocksdb_iter_seek(iter: Option<&mut IteratorHandle>, k: *const c_char, klen: usize) {
-    go(iter, |cursor| cursor.seek(bytes!(k, klen)?));
+    go(iter, |cursor| {
+        let key = bytes!(k, klen)?;
+        both!(cursor, entries => entries.seek(key))
+    });
 }
 
 /// To the last entry at or before a key.
@@ -115,11 +142,14 @@ pub unsafe extern "C" fn rocksdb_iter_seek_for_prev(
     k: *const c_char,
     klen: usize,
 ) {
-    go(iter, |cursor| cursor.seek_for_prev(bytes!(k, klen)?));
+    go(iter, |cursor| {
+        let key = bytes!(k, klen)?;
+        both!(cursor, entries => entries.seek_for_prev(key))
+    });
 }
 
 /// Moves it by one. Where it stands at no entry it stays, and so does its error.
-fn step(iter: Option<&mut IteratorHandle>, way: impl FnOnce(&mut Cursor) -> Result<bool>) {
+fn step(iter: Option<&mut IteratorHandle>, way: impl FnOnce(&mut Entries) -> Result<bool>) {
     if standing(iter.as_deref()).is_some() {
         go(iter, way);
     }
@@ -128,13 +158,13 @@ fn step(iter: Option<&mut IteratorHandle>, way: impl FnOnce(&mut Cursor) -> Resu
 /// To the next entry; at none it stays there.
 #[unsafe(no_mangle)]
 pub extern "C" fn rocksdb_iter_next(iter: Option<&mut IteratorHandle>) {
-    step(iter, Cursor::next);
+    step(iter, |cursor| both!(cursor, entries => entries.next()));
 }
 
 /// To the entry before; at none it stays there.
 #[unsafe(no_mangle)]
 pub extern "C" fn rocksdb_iter_prev(iter: Option<&mut IteratorHandle>) {
-    step(iter, Cursor::prev);
+    step(iter, |cursor| both!(cursor, entries => entries.prev()));
 }
 
 fn lent(bytes: Option<&[u8]>, length: *mut usize) -> *const c_char {
@@ -142,14 +172,15 @@ fn lent(bytes: Option<&[u8]>, length: *mut usize) -> *const c_char {
     bytes.map_or(null(), |bytes| bytes.as_ptr().cast())
 }
 
-fn standing(iter: Option<&IteratorHandle>) -> Option<&Cursor> {
-    iter.filter(|iter| iter.error.is_none())?.cursor.as_ref().filter(|cursor| cursor.valid())
+fn standing(iter: Option<&IteratorHandle>) -> Option<&Entries> {
+    let cursor = iter.filter(|iter| iter.error.is_none())?.cursor.as_ref();
+    cursor.filter(|cursor| both!(cursor, entries => entries.valid()))
 }
 
 /// The key at which it stands, until it moves.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rocksdb_iter_key(iter: Option<&IteratorHandle>, klen: *mut usize) -> *const c_char {
-    lent(standing(iter).map(Cursor::key), klen)
+    lent(standing(iter).map(|cursor| both!(cursor, entries => entries.key())), klen)
 }
 
 /// The value at which it stands, until it moves.
@@ -158,7 +189,7 @@ pub unsafe extern "C" fn rocksdb_iter_value(
     iter: Option<&IteratorHandle>,
     vlen: *mut usize,
 ) -> *const c_char {
-    lent(standing(iter).map(Cursor::value), vlen)
+    lent(standing(iter).map(|cursor| both!(cursor, entries => entries.value())), vlen)
 }
 
 /// What the last move failed with, if it did.
@@ -179,7 +210,7 @@ pub unsafe extern "C" fn rocksdb_iter_refresh(iter: Option<&mut IteratorHandle>,
             return Err(unsupported("an iterator of a snapshot cannot look at what came later"));
         }
         match &mut iter.cursor {
-            Some(cursor) => cursor.refresh(),
+            Some(cursor) => both!(cursor, entries => entries.refresh()),
             None => Ok(()),
         }
     });

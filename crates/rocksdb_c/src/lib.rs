@@ -23,6 +23,8 @@ pub mod iterator;
 pub mod operator;
 pub mod options;
 pub mod reading;
+pub mod transaction;
+pub mod transactiondb;
 pub mod writing;
 
 pub use accepted::*;

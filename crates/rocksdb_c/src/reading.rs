@@ -27,7 +27,7 @@ fn get(
     }
 }
 
-fn copied(value: Option<Value>, length: *mut usize) -> *mut c_char {
+pub(crate) fn copied(value: Option<Value>, length: *mut usize) -> *mut c_char {
     let Some(value) = value else { return null_mut() };
     give!(length, value.len());
     copy_bytes(&value)
@@ -128,13 +128,13 @@ pub unsafe extern "C" fn rocksdb_key_may_exist(
 }
 
 /// The arrays of a multi-get.
-struct Arrays {
-    count: usize,
-    keys: *const *const c_char,
-    lengths: *const usize,
-    values: *mut *mut c_char,
-    value_lengths: *mut usize,
-    errors: *mut *mut c_char,
+pub(crate) struct Arrays {
+    pub(crate) count: usize,
+    pub(crate) keys: *const *const c_char,
+    pub(crate) lengths: *const usize,
+    pub(crate) values: *mut *mut c_char,
+    pub(crate) value_lengths: *mut usize,
+    pub(crate) errors: *mut *mut c_char,
 }
 
 impl Arrays {
@@ -153,32 +153,45 @@ impl Arrays {
         options: Option<&ReadOptions>,
         family: impl Fn(usize) -> Result<Option<Family>>,
     ) -> Result<()> {
-        let Arrays { count, keys, lengths, values, value_lengths, errors } = self;
-        let are_null =
-            [keys.is_null(), lengths.is_null(), values.is_null(), value_lengths.is_null(), errors.is_null()];
-        check_arrays(*count, &are_null)?;
+        self.check()?;
         // One moment for all: of the snapshot, or now.
         let looked = handle(db, "database").and_then(|database| {
             options.map_or(Ok(()), ReadOptions::check)?;
             let snapshot = options.and_then(|options| options.snapshot.clone());
             Ok((database, snapshot.unwrap_or_else(|| database.db.snapshot())))
         });
-        for index in 0..*count {
-            let read = || {
-                let (database, snapshot) = looked.as_ref().map_err(Error::clone)?;
-                let (key, family) = (bytes!(place!(*keys, index), place!(*lengths, index))?, family(index)?);
-                let keyspace = database.family(family.as_ref()).keyspace();
-                snapshot.get(keyspace, key).wait()
-            };
+        self.each(|index, key| {
+            let (database, snapshot) = looked.as_ref().map_err(Error::clone)?;
+            let family = family(index)?;
+            snapshot.get(database.family(family.as_ref()).keyspace(), key).wait()
+        });
+        Ok(())
+    }
+
+    /// Whether the caller's arrays are there.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Arrays { count, keys, lengths, values, value_lengths, errors } = self;
+        let are_null =
+            [keys.is_null(), lengths.is_null(), values.is_null(), value_lengths.is_null(), errors.is_null()];
+        check_arrays(*count, &are_null)
+    }
+
+    /// Reads each key, and puts its value or its error where they belong. Only after
+    /// [`Arrays::check`].
+    pub(crate) fn each(&self, mut read: impl FnMut(usize, &[u8]) -> Result<Option<Value>>) {
+        for index in 0..self.count {
+            let one = || read(index, bytes!(place!(self.keys, index), place!(self.lengths, index))?);
             // Each key has a place for its error: one that is not put there is lost.
-            let read = catch_unwind(AssertUnwindSafe(read));
-            match read.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
+            let found = catch_unwind(AssertUnwindSafe(one));
+            match found.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))) {
                 Ok(None) => self.put(index, null_mut(), 0, null_mut()),
                 Ok(Some(value)) => self.put(index, copy_bytes(&value), value.len(), null_mut()),
                 Err(error) => self.put(index, null_mut(), 0, copy_text(&status(&error))),
             }
         }
-        Ok(())
     }
 }
 

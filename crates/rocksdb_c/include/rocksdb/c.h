@@ -43,8 +43,18 @@ typedef struct rocksdb_flushoptions_t rocksdb_flushoptions_t;
 // Stands at an entry, or at none. One thread uses it at a time.
 typedef struct rocksdb_iterator_t rocksdb_iterator_t;
 
+// How a transaction with locks begins.
+typedef struct rocksdb_transaction_options_t rocksdb_transaction_options_t;
+
 // A merge operator of the program's.
 typedef struct rocksdb_mergeoperator_t rocksdb_mergeoperator_t;
+
+// A database whose transactions find out when they commit. Any number of threads may use it at
+// once.
+typedef struct rocksdb_optimistictransactiondb_t rocksdb_optimistictransactiondb_t;
+
+// How an optimistic transaction begins.
+typedef struct rocksdb_optimistictransaction_options_t rocksdb_optimistictransaction_options_t;
 
 typedef struct Option_Filter Option_Filter;
 
@@ -68,6 +78,15 @@ typedef struct rocksdb_snapshot_t rocksdb_snapshot_t;
 
 // What tables look like.
 typedef struct rocksdb_block_based_table_options_t rocksdb_block_based_table_options_t;
+
+// A database whose transactions lock. Any number of threads may use it at once.
+typedef struct rocksdb_transactiondb_t rocksdb_transactiondb_t;
+
+// How a database with locks is opened.
+typedef struct rocksdb_transactiondb_options_t rocksdb_transactiondb_options_t;
+
+// A transaction that has begun. One thread uses it at a time.
+typedef struct rocksdb_transaction_t rocksdb_transaction_t;
 
 // How tables are merged: the setting `shape` of a keyspace says it.
 typedef struct rocksdb_universal_compaction_options_t rocksdb_universal_compaction_options_t;
@@ -698,6 +717,532 @@ void rocksdb_checkpoint_create(const rocksdb_checkpoint_t *checkpoint,
 
 // The databases that it made stay.
 void rocksdb_checkpoint_object_destroy(rocksdb_checkpoint_t *checkpoint);
+
+// Names it, for its preparation. A name that was prepared under is known for a day, and is not
+// used again meanwhile.
+void rocksdb_transaction_set_name(rocksdb_transaction_t *txn,
+                                  const char *name,
+                                  size_t name_len,
+                                  char **errptr);
+
+// Its name, to be freed, with its length.
+char *rocksdb_transaction_get_name(const rocksdb_transaction_t *txn, size_t *name_len);
+
+// Makes it durable under its name, without an effect yet. Its locks are held, also after a crash,
+// until it is committed or rolled back.
+void rocksdb_transaction_prepare(rocksdb_transaction_t *txn, char **errptr);
+
+// All of its writes take effect, or none. `Resource busy` says that somebody else was there:
+// nothing was written, and it has ended.
+void rocksdb_transaction_commit(rocksdb_transaction_t *txn, char **errptr);
+
+// Undoes it, and ends it.
+void rocksdb_transaction_rollback(rocksdb_transaction_t *txn, char **errptr);
+
+// Sets a savepoint, on top of those that are set. One that cannot be set, of a transaction that
+// has ended, is missing when it is rolled back to.
+void rocksdb_transaction_set_savepoint(rocksdb_transaction_t *txn);
+
+// Undoes all writes since the newest savepoint, and takes that away.
+void rocksdb_transaction_rollback_to_savepoint(rocksdb_transaction_t *txn, char **errptr);
+
+// Rolls it back if it has not ended, and lets go of it. What was prepared stays so.
+void rocksdb_transaction_destroy(rocksdb_transaction_t *txn);
+
+// The snapshot that `set_snapshot` took, for read options of this transaction; null without. It is
+// freed with `rocksdb_free`, and used as long as the transaction is there.
+const rocksdb_snapshot_t *rocksdb_transaction_get_snapshot(const rocksdb_transaction_t *txn);
+
+// An iterator over what the transaction sees: its writes until now, and those since once it is
+// refreshed.
+rocksdb_iterator_t *rocksdb_transaction_create_iterator(rocksdb_transaction_t *txn,
+                                                        const rocksdb_readoptions_t *options);
+
+// As `rocksdb_transaction_create_iterator`, over a column family.
+rocksdb_iterator_t *rocksdb_transaction_create_iterator_cf(rocksdb_transaction_t *txn,
+                                                           const rocksdb_readoptions_t *options,
+                                                           const rocksdb_column_family_handle_t *column_family);
+
+// The value of a key as the transaction sees it, to be freed; null when there is none.
+char *rocksdb_transaction_get(rocksdb_transaction_t *txn,
+                              const rocksdb_readoptions_t *options,
+                              const char *key,
+                              size_t klen,
+                              size_t *vlen,
+                              char **errptr);
+
+// The value of a key of a column family as the transaction sees it, to be freed; null when there
+// is none.
+char *rocksdb_transaction_get_cf(rocksdb_transaction_t *txn,
+                                 const rocksdb_readoptions_t *options,
+                                 const rocksdb_column_family_handle_t *column_family,
+                                 const char *key,
+                                 size_t klen,
+                                 size_t *vlen,
+                                 char **errptr);
+
+// The value of a key as the transaction sees it, not copied; null when there is none.
+rocksdb_pinnableslice_t *rocksdb_transaction_get_pinned(rocksdb_transaction_t *txn,
+                                                        const rocksdb_readoptions_t *options,
+                                                        const char *key,
+                                                        size_t klen,
+                                                        char **errptr);
+
+// The value of a key of a column family as the transaction sees it, not copied; null when there is
+// none.
+rocksdb_pinnableslice_t *rocksdb_transaction_get_pinned_cf(rocksdb_transaction_t *txn,
+                                                           const rocksdb_readoptions_t *options,
+                                                           const rocksdb_column_family_handle_t *column_family,
+                                                           const char *key,
+                                                           size_t klen,
+                                                           char **errptr);
+
+// As `rocksdb_transaction_get`; the key counts as written. Whether it is `exclusive` makes no
+// difference: every lock is.
+char *rocksdb_transaction_get_for_update(rocksdb_transaction_t *txn,
+                                         const rocksdb_readoptions_t *options,
+                                         const char *key,
+                                         size_t klen,
+                                         size_t *vlen,
+                                         unsigned char _exclusive,
+                                         char **errptr);
+
+// As `rocksdb_transaction_get`, of a column family; the key counts as written. Whether it is
+// `exclusive` makes no difference: every lock is.
+char *rocksdb_transaction_get_for_update_cf(rocksdb_transaction_t *txn,
+                                            const rocksdb_readoptions_t *options,
+                                            const rocksdb_column_family_handle_t *column_family,
+                                            const char *key,
+                                            size_t klen,
+                                            size_t *vlen,
+                                            unsigned char _exclusive,
+                                            char **errptr);
+
+// As `rocksdb_transaction_get`; the key counts as written. Whether it is `exclusive` makes no
+// difference: every lock is.
+rocksdb_pinnableslice_t *rocksdb_transaction_get_pinned_for_update(rocksdb_transaction_t *txn,
+                                                                   const rocksdb_readoptions_t *options,
+                                                                   const char *key,
+                                                                   size_t klen,
+                                                                   unsigned char _exclusive,
+                                                                   char **errptr);
+
+// As `rocksdb_transaction_get`, of a column family; the key counts as written. Whether it is
+// `exclusive` makes no difference: every lock is.
+rocksdb_pinnableslice_t *rocksdb_transaction_get_pinned_for_update_cf(rocksdb_transaction_t *txn,
+                                                                      const rocksdb_readoptions_t *options,
+                                                                      const rocksdb_column_family_handle_t *column_family,
+                                                                      const char *key,
+                                                                      size_t klen,
+                                                                      unsigned char _exclusive,
+                                                                      char **errptr);
+
+// The values of several keys as the transaction sees them; each value and
+// each error is to be freed.
+void rocksdb_transaction_multi_get(rocksdb_transaction_t *txn,
+                                   const rocksdb_readoptions_t *options,
+                                   size_t num_keys,
+                                   const char *const *keys_list,
+                                   const size_t *keys_list_sizes,
+                                   char **values_list,
+                                   size_t *values_list_sizes,
+                                   char **errs);
+
+// The values of several keys, each of its column family, as the transaction sees them; each value
+// and each error is to be freed.
+void rocksdb_transaction_multi_get_cf(rocksdb_transaction_t *txn,
+                                      const rocksdb_readoptions_t *options,
+                                      const rocksdb_column_family_handle_t *const *column_families,
+                                      size_t num_keys,
+                                      const char *const *keys_list,
+                                      const size_t *keys_list_sizes,
+                                      char **values_list,
+                                      size_t *values_list_sizes,
+                                      char **errs);
+
+// The values of several keys as the transaction sees them, which count as written; each value and
+// each error is to be freed.
+void rocksdb_transaction_multi_get_for_update(rocksdb_transaction_t *txn,
+                                              const rocksdb_readoptions_t *options,
+                                              size_t num_keys,
+                                              const char *const *keys_list,
+                                              const size_t *keys_list_sizes,
+                                              char **values_list,
+                                              size_t *values_list_sizes,
+                                              char **errs);
+
+// The values of several keys, each of its column family, as the transaction sees them, which count
+// as written; each value and each error is to be freed.
+void rocksdb_transaction_multi_get_for_update_cf(rocksdb_transaction_t *txn,
+                                                 const rocksdb_readoptions_t *options,
+                                                 const rocksdb_column_family_handle_t *const *column_families,
+                                                 size_t num_keys,
+                                                 const char *const *keys_list,
+                                                 const size_t *keys_list_sizes,
+                                                 char **values_list,
+                                                 size_t *values_list_sizes,
+                                                 char **errs);
+
+// Stores a value under a key.
+void rocksdb_transaction_put(rocksdb_transaction_t *txn,
+                             const char *key,
+                             size_t klen,
+                             const char *val,
+                             size_t vlen,
+                             char **errptr);
+
+// Stores a value under a key of a column family.
+void rocksdb_transaction_put_cf(rocksdb_transaction_t *txn,
+                                const rocksdb_column_family_handle_t *column_family,
+                                const char *key,
+                                size_t klen,
+                                const char *val,
+                                size_t vlen,
+                                char **errptr);
+
+// Merges an operand into the value of a key.
+void rocksdb_transaction_merge(rocksdb_transaction_t *txn,
+                               const char *key,
+                               size_t klen,
+                               const char *val,
+                               size_t vlen,
+                               char **errptr);
+
+// Merges an operand into the value of a key of a column family.
+void rocksdb_transaction_merge_cf(rocksdb_transaction_t *txn,
+                                  const rocksdb_column_family_handle_t *column_family,
+                                  const char *key,
+                                  size_t klen,
+                                  const char *val,
+                                  size_t vlen,
+                                  char **errptr);
+
+// Removes a key.
+void rocksdb_transaction_delete(rocksdb_transaction_t *txn,
+                                const char *key,
+                                size_t klen,
+                                char **errptr);
+
+// Removes a key of a column family.
+void rocksdb_transaction_delete_cf(rocksdb_transaction_t *txn,
+                                   const rocksdb_column_family_handle_t *column_family,
+                                   const char *key,
+                                   size_t klen,
+                                   char **errptr);
+
+// As they are by default: locks are waited for a second.
+rocksdb_transactiondb_options_t *rocksdb_transactiondb_options_create(void);
+
+// What was opened with them stays.
+void rocksdb_transactiondb_options_destroy(rocksdb_transactiondb_options_t *opt);
+
+// Without effect: memory bounds locks.
+void rocksdb_transactiondb_options_set_max_num_locks(rocksdb_transactiondb_options_t *_opt,
+                                                     int64_t _max_num_locks);
+
+// Without effect.
+void rocksdb_transactiondb_options_set_num_stripes(rocksdb_transactiondb_options_t *_opt,
+                                                   size_t _num_stripes);
+
+// How long a transaction waits for a lock, in milliseconds, unless its options say; negative is
+// without an end.
+void rocksdb_transactiondb_options_set_transaction_lock_timeout(rocksdb_transactiondb_options_t *opt,
+                                                                int64_t txn_lock_timeout);
+
+// How long a single write waits for a lock, in milliseconds; negative is without an end.
+void rocksdb_transactiondb_options_set_default_lock_timeout(rocksdb_transactiondb_options_t *opt,
+                                                            int64_t default_lock_timeout);
+
+// As they are by default.
+rocksdb_transaction_options_t *rocksdb_transaction_options_create(void);
+
+// Transactions that began with them stay.
+void rocksdb_transaction_options_destroy(rocksdb_transaction_options_t *opt);
+
+// Whether it takes its state when it begins, and not with its first verb.
+void rocksdb_transaction_options_set_set_snapshot(rocksdb_transaction_options_t *opt,
+                                                  unsigned char v);
+
+// Without effect: deadlocks are always found.
+void rocksdb_transaction_options_set_deadlock_detect(rocksdb_transaction_options_t *_opt,
+                                                     unsigned char _v);
+
+// How long it waits for a lock, in milliseconds; negative is as the database says.
+void rocksdb_transaction_options_set_lock_timeout(rocksdb_transaction_options_t *opt,
+                                                  int64_t lock_timeout);
+
+// Without effect: locks are held until it ends.
+void rocksdb_transaction_options_set_expiration(rocksdb_transaction_options_t *_opt,
+                                                int64_t _expiration);
+
+// Without effect: deadlocks of any depth are found.
+void rocksdb_transaction_options_set_deadlock_detect_depth(rocksdb_transaction_options_t *_opt,
+                                                           int64_t _depth);
+
+// Most bytes of its writes; 0 is 64 MiB.
+void rocksdb_transaction_options_set_max_write_batch_size(rocksdb_transaction_options_t *opt,
+                                                          size_t size);
+
+// Without effect: a transaction may be committed that was not prepared.
+void rocksdb_transaction_options_set_skip_prepare(rocksdb_transaction_options_t *_opt,
+                                                  unsigned char _v);
+
+// As they are by default.
+rocksdb_optimistictransaction_options_t *rocksdb_optimistictransaction_options_create(void);
+
+// Transactions that began with them stay.
+void rocksdb_optimistictransaction_options_destroy(rocksdb_optimistictransaction_options_t *opt);
+
+// Whether it takes its state when it begins, and not with its first verb.
+void rocksdb_optimistictransaction_options_set_set_snapshot(rocksdb_optimistictransaction_options_t *opt,
+                                                            unsigned char v);
+
+// Opens a database whose transactions lock, at a path or a URI.
+rocksdb_transactiondb_t *rocksdb_transactiondb_open(const rocksdb_options_t *options,
+                                                    const rocksdb_transactiondb_options_t *txn_db_options,
+                                                    const char *name,
+                                                    char **errptr);
+
+// As `rocksdb_transactiondb_open`, with these column families.
+rocksdb_transactiondb_t *rocksdb_transactiondb_open_column_families(const rocksdb_options_t *options,
+                                                                    const rocksdb_transactiondb_options_t *txn_db_options,
+                                                                    const char *name,
+                                                                    int num_column_families,
+                                                                    const char *const *column_family_names,
+                                                                    const rocksdb_options_t *const *column_family_options,
+                                                                    rocksdb_column_family_handle_t **column_family_handles,
+                                                                    char **errptr);
+
+// Makes accepted writes durable and ends the database. Column families, iterators, snapshots and
+// transactions have to be destroyed before.
+void rocksdb_transactiondb_close(rocksdb_transactiondb_t *txn_db);
+
+// Opens a database whose transactions are optimistic, at a path or a URI.
+rocksdb_optimistictransactiondb_t *rocksdb_optimistictransactiondb_open(const rocksdb_options_t *options,
+                                                                        const char *name,
+                                                                        char **errptr);
+
+// As `rocksdb_optimistictransactiondb_open`, with these column families.
+rocksdb_optimistictransactiondb_t *rocksdb_optimistictransactiondb_open_column_families(const rocksdb_options_t *options,
+                                                                                        const char *name,
+                                                                                        int num_column_families,
+                                                                                        const char *const *column_family_names,
+                                                                                        const rocksdb_options_t *const *column_family_options,
+                                                                                        rocksdb_column_family_handle_t **column_family_handles,
+                                                                                        char **errptr);
+
+// Makes accepted writes durable and ends the database. Column families, iterators, snapshots and
+// transactions have to be destroyed before.
+void rocksdb_optimistictransactiondb_close(rocksdb_optimistictransactiondb_t *otxn_db);
+
+// The database without transactions: its writes take no locks, and a commit that meets one fails.
+// Given back by `rocksdb_transactiondb_close_base_db`.
+rocksdb_t *rocksdb_transactiondb_get_base_db(const rocksdb_transactiondb_t *txn_db);
+
+// The database itself stays open.
+void rocksdb_transactiondb_close_base_db(rocksdb_t *base_db);
+
+// The database for everything but transactions: given back by
+// `rocksdb_optimistictransactiondb_close_base_db`.
+rocksdb_t *rocksdb_optimistictransactiondb_get_base_db(const rocksdb_optimistictransactiondb_t *otxn_db);
+
+// The database itself stays open.
+void rocksdb_optimistictransactiondb_close_base_db(rocksdb_t *base_db);
+
+// Begins a transaction with locks. `old_txn`, if it is not null, is rolled back and used again.
+// Null of a null pointer.
+rocksdb_transaction_t *rocksdb_transaction_begin(const rocksdb_transactiondb_t *txn_db,
+                                                 const rocksdb_writeoptions_t *write_options,
+                                                 const rocksdb_transaction_options_t *txn_options,
+                                                 rocksdb_transaction_t *old_txn);
+
+// Begins an optimistic transaction. `old_txn`, if it is not null, is rolled back and used again.
+// Null of a null pointer.
+rocksdb_transaction_t *rocksdb_optimistictransaction_begin(const rocksdb_optimistictransactiondb_t *otxn_db,
+                                                           const rocksdb_writeoptions_t *write_options,
+                                                           const rocksdb_optimistictransaction_options_t *otxn_options,
+                                                           rocksdb_transaction_t *old_txn);
+
+// The transactions that were prepared, and wait for their commit or rollback: also those of before
+// a crash. An array to be freed, of handles to be destroyed.
+rocksdb_transaction_t **rocksdb_transactiondb_get_prepared_transactions(const rocksdb_transactiondb_t *txn_db,
+                                                                        size_t *cnt);
+
+// Writes a batch, whole or not at all, as a transaction of its own. It stays as it is.
+void rocksdb_transactiondb_write(const rocksdb_transactiondb_t *txn_db,
+                                 const rocksdb_writeoptions_t *options,
+                                 rocksdb_writebatch_t *batch,
+                                 char **errptr);
+
+// Writes a batch, whole or not at all. It stays as it is.
+void rocksdb_optimistictransactiondb_write(const rocksdb_optimistictransactiondb_t *otxn_db,
+                                           const rocksdb_writeoptions_t *options,
+                                           rocksdb_writebatch_t *batch,
+                                           char **errptr);
+
+// Stores a value under a key, as a transaction of its own.
+void rocksdb_transactiondb_put(const rocksdb_transactiondb_t *txn_db,
+                               const rocksdb_writeoptions_t *options,
+                               const char *key,
+                               size_t keylen,
+                               const char *val,
+                               size_t vallen,
+                               char **errptr);
+
+// Stores a value under a key of a column family, as a transaction of its own.
+void rocksdb_transactiondb_put_cf(const rocksdb_transactiondb_t *txn_db,
+                                  const rocksdb_writeoptions_t *options,
+                                  const rocksdb_column_family_handle_t *column_family,
+                                  const char *key,
+                                  size_t keylen,
+                                  const char *val,
+                                  size_t vallen,
+                                  char **errptr);
+
+// Merges an operand into the value of a key, as a transaction of its own.
+void rocksdb_transactiondb_merge(const rocksdb_transactiondb_t *txn_db,
+                                 const rocksdb_writeoptions_t *options,
+                                 const char *key,
+                                 size_t keylen,
+                                 const char *val,
+                                 size_t vallen,
+                                 char **errptr);
+
+// Merges an operand into the value of a key of a column family, as a transaction of its own.
+void rocksdb_transactiondb_merge_cf(const rocksdb_transactiondb_t *txn_db,
+                                    const rocksdb_writeoptions_t *options,
+                                    const rocksdb_column_family_handle_t *column_family,
+                                    const char *key,
+                                    size_t keylen,
+                                    const char *val,
+                                    size_t vallen,
+                                    char **errptr);
+
+// Removes a key, as a transaction of its own.
+void rocksdb_transactiondb_delete(const rocksdb_transactiondb_t *txn_db,
+                                  const rocksdb_writeoptions_t *options,
+                                  const char *key,
+                                  size_t keylen,
+                                  char **errptr);
+
+// Removes a key of a column family, as a transaction of its own.
+void rocksdb_transactiondb_delete_cf(const rocksdb_transactiondb_t *txn_db,
+                                     const rocksdb_writeoptions_t *options,
+                                     const rocksdb_column_family_handle_t *column_family,
+                                     const char *key,
+                                     size_t keylen,
+                                     char **errptr);
+
+// As `rocksdb_get`.
+char *rocksdb_transactiondb_get(const rocksdb_transactiondb_t *txn_db,
+                                const rocksdb_readoptions_t *options,
+                                const char *key,
+                                size_t keylen,
+                                size_t *vallen,
+                                char **errptr);
+
+// As `rocksdb_get_cf`.
+char *rocksdb_transactiondb_get_cf(const rocksdb_transactiondb_t *txn_db,
+                                   const rocksdb_readoptions_t *options,
+                                   const rocksdb_column_family_handle_t *column_family,
+                                   const char *key,
+                                   size_t keylen,
+                                   size_t *vallen,
+                                   char **errptr);
+
+// As `rocksdb_get_pinned`.
+rocksdb_pinnableslice_t *rocksdb_transactiondb_get_pinned(const rocksdb_transactiondb_t *txn_db,
+                                                          const rocksdb_readoptions_t *options,
+                                                          const char *key,
+                                                          size_t keylen,
+                                                          char **errptr);
+
+// As `rocksdb_get_pinned_cf`.
+rocksdb_pinnableslice_t *rocksdb_transactiondb_get_pinned_cf(const rocksdb_transactiondb_t *txn_db,
+                                                             const rocksdb_readoptions_t *options,
+                                                             const rocksdb_column_family_handle_t *column_family,
+                                                             const char *key,
+                                                             size_t keylen,
+                                                             char **errptr);
+
+// As `rocksdb_multi_get`.
+void rocksdb_transactiondb_multi_get(const rocksdb_transactiondb_t *txn_db,
+                                     const rocksdb_readoptions_t *options,
+                                     size_t num_keys,
+                                     const char *const *keys_list,
+                                     const size_t *keys_list_sizes,
+                                     char **values_list,
+                                     size_t *values_list_sizes,
+                                     char **errs);
+
+// As `rocksdb_multi_get_cf`.
+void rocksdb_transactiondb_multi_get_cf(const rocksdb_transactiondb_t *txn_db,
+                                        const rocksdb_readoptions_t *options,
+                                        const rocksdb_column_family_handle_t *const *column_families,
+                                        size_t num_keys,
+                                        const char *const *keys_list,
+                                        const size_t *keys_list_sizes,
+                                        char **values_list,
+                                        size_t *values_list_sizes,
+                                        char **errs);
+
+// As `rocksdb_create_iterator`.
+rocksdb_iterator_t *rocksdb_transactiondb_create_iterator(const rocksdb_transactiondb_t *txn_db,
+                                                          const rocksdb_readoptions_t *options);
+
+// As `rocksdb_create_iterator_cf`.
+rocksdb_iterator_t *rocksdb_transactiondb_create_iterator_cf(const rocksdb_transactiondb_t *txn_db,
+                                                             const rocksdb_readoptions_t *options,
+                                                             const rocksdb_column_family_handle_t *column_family);
+
+// As `rocksdb_create_snapshot`.
+rocksdb_snapshot_t *rocksdb_transactiondb_create_snapshot(const rocksdb_transactiondb_t *txn_db);
+
+// Lets go of what a snapshot keeps.
+void rocksdb_transactiondb_release_snapshot(const rocksdb_transactiondb_t *_txn_db,
+                                            rocksdb_snapshot_t *snapshot);
+
+// As `rocksdb_property_value`.
+char *rocksdb_transactiondb_property_value(const rocksdb_transactiondb_t *txn_db,
+                                           const char *propname);
+
+// As `rocksdb_property_int`.
+int rocksdb_transactiondb_property_int(const rocksdb_transactiondb_t *txn_db,
+                                       const char *propname,
+                                       uint64_t *out_val);
+
+// As `rocksdb_flush`.
+void rocksdb_transactiondb_flush(const rocksdb_transactiondb_t *txn_db,
+                                 const rocksdb_flushoptions_t *options,
+                                 char **errptr);
+
+// As `rocksdb_flush_wal`.
+void rocksdb_transactiondb_flush_wal(const rocksdb_transactiondb_t *txn_db,
+                                     unsigned char sync,
+                                     char **errptr);
+
+// As `rocksdb_checkpoint_object_create`.
+rocksdb_checkpoint_t *rocksdb_transactiondb_checkpoint_object_create(const rocksdb_transactiondb_t *txn_db,
+                                                                     char **errptr);
+
+// As `rocksdb_create_column_family`.
+rocksdb_column_family_handle_t *rocksdb_transactiondb_create_column_family(const rocksdb_transactiondb_t *txn_db,
+                                                                           const rocksdb_options_t *column_family_options,
+                                                                           const char *column_family_name,
+                                                                           char **errptr);
+
+// As `rocksdb_property_value`.
+char *rocksdb_optimistictransactiondb_property_value(const rocksdb_optimistictransactiondb_t *otxn_db,
+                                                     const char *propname);
+
+// As `rocksdb_property_int`.
+int rocksdb_optimistictransactiondb_property_int(const rocksdb_optimistictransactiondb_t *otxn_db,
+                                                 const char *propname,
+                                                 uint64_t *out_val);
+
+// As `rocksdb_checkpoint_object_create`.
+rocksdb_checkpoint_t *rocksdb_optimistictransactiondb_checkpoint_object_create(const rocksdb_optimistictransactiondb_t *otxn_db,
+                                                                               char **errptr);
 
 // As they are by default.
 rocksdb_flushoptions_t *rocksdb_flushoptions_create(void);

@@ -18,6 +18,8 @@ fn the_header_is_what_the_source_says() {
         "iterator",
         "batch",
         "checkpoint",
+        "transaction",
+        "transactiondb",
         "accepted",
         "accepted_more",
     ];

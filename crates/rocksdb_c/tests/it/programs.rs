@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles `tests/c/program.c`, linked as it would be with RocksDB: against `librocksdb.so`, which
-/// is this library under that name.
-fn compiled(directory: &Path, more: &[&str]) -> Result<PathBuf, String> {
+/// Compiles a program of `tests/c`, linked as it would be with RocksDB: against `librocksdb.so`,
+/// which is this library under that name.
+fn compiled(directory: &Path, source: &str, more: &[&str]) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let test = std::env::current_exe().unwrap();
     let library = test.parent().unwrap().join("libtombolo_rocksdb.so");
@@ -17,7 +17,7 @@ fn compiled(directory: &Path, more: &[&str]) -> Result<PathBuf, String> {
     let output = Command::new(compiler)
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-pthread", "-I"])
         .arg(root.join("include"))
-        .arg(root.join("tests/c/program.c"))
+        .arg(root.join("tests/c").join(source))
         .arg("-o")
         .arg(&program)
         .args([&format!("-L{}", directory.display()), "-lrocksdb"])
@@ -39,15 +39,24 @@ fn runs(program: &Path, directory: &Path) {
 #[test]
 fn a_program_for_rocksdb_runs() {
     let directory = tempfile::tempdir().unwrap();
-    let program = compiled(directory.path(), &[]).unwrap();
+    let program = compiled(directory.path(), "program.c", &[]).unwrap();
     runs(&program, directory.path());
 }
 
 #[test]
-fn its_memory_is_kept_well() {
+fn transactions_are_as_those_of_rocksdb() {
     let directory = tempfile::tempdir().unwrap();
-    match compiled(directory.path(), &["-fsanitize=address"]) {
-        Ok(program) => runs(&program, directory.path()),
-        Err(_) => eprintln!("this compiler has no address sanitizer: nothing is shown"),
+    let program = compiled(directory.path(), "transactions.c", &[]).unwrap();
+    runs(&program, directory.path());
+}
+
+#[test]
+fn their_memory_is_kept_well() {
+    for source in ["program.c", "transactions.c"] {
+        let directory = tempfile::tempdir().unwrap();
+        match compiled(directory.path(), source, &["-fsanitize=address"]) {
+            Ok(program) => runs(&program, directory.path()),
+            Err(_) => eprintln!("this compiler has no address sanitizer: nothing is shown"),
+        }
     }
 }
