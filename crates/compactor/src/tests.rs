@@ -15,6 +15,7 @@ use tombolo_segment::wire::credentials::Credentials;
 use tombolo_segment::wire::secret::Secret;
 use tombolo_segment::wire::tls::Tls;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{Epoch, ErrorKind, LogStore, ObjectStore, Purpose, Request};
 
 use super::*;
@@ -47,6 +48,14 @@ impl Stores {
         let db = builder.compaction_workers(Arc::new(workers.clone())).open().await.unwrap();
         let keys = db.open_or_create_keyspace("keys", KeyspaceOptions::default()).await.unwrap();
         (db, keys)
+    }
+
+    /// The same, where each request takes two milliseconds.
+    fn slow(&self, env: &Env) -> Stores {
+        let plan = FaultPlan::scripted();
+        plan.inject(Rule::new(|_| true, Fault::Delay(Duration::from_millis(2))));
+        let objects = Arc::new(FaultObjectStore::new(env, Arc::clone(&self.objects), plan));
+        Stores { objects, ..self.clone() }
     }
 
     fn worker(&self, env: &Env) -> CompactionWorker {
@@ -258,12 +267,14 @@ async fn tables(objects: &Arc<dyn ObjectStore>) -> usize {
 /// writes then, and answers, counts as nothing, and is swept.
 #[test]
 fn a_paused_worker_that_wakes_after_a_takeover_does_no_harm() {
+    let mut in_jobs = 0;
     for millis in [1u64, 2, 4, 7, 11, 16, 30] {
         let world = World::new(40 + millis);
         let worker = world.add_host("worker").process("worker");
         let (first, second) = (world.process("first"), world.process("second"));
         let stores = Stores::new(&first.env());
-        let _compactor = started(&worker, &stores, None);
+        // Its requests take a while, so that it has jobs at several of these moments.
+        let compactor = started(&worker, &stores.slow(&worker.env()), None);
         let (env, mine, paused) = (first.env(), stores.clone(), worker.clone());
         first
             .run(async move {
@@ -275,6 +286,7 @@ fn a_paused_worker_that_wakes_after_a_takeover_does_no_harm() {
                 paused.pause();
             })
             .unwrap();
+        in_jobs += compactor.status().running;
         first.kill();
         let (env, mine, woken) = (second.env(), stores.clone(), worker.clone());
         second
@@ -299,6 +311,7 @@ fn a_paused_worker_that_wakes_after_a_takeover_does_no_harm() {
             })
             .unwrap();
     }
+    assert!(in_jobs >= 2, "it was paused in {in_jobs} jobs");
 }
 
 /// Workers that are announced are found, and those that have withdrawn are not.

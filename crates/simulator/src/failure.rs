@@ -52,6 +52,8 @@ pub struct Report {
     pub regions_kept: u64,
     /// See `regions_kept`.
     pub regions_copied: u64,
+    /// Tables that went to a store for old data.
+    pub cold_tables: u64,
     /// Mixes the histories of all worlds: differs when one of them differs.
     pub digest: u64,
 }
@@ -69,6 +71,7 @@ impl Report {
         self.operations += other.operations;
         self.regions_kept += other.regions_kept;
         self.regions_copied += other.regions_copied;
+        self.cold_tables += other.cold_tables;
         self.digest = self.digest.rotate_left(7).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ other.digest;
     }
 }
@@ -86,6 +89,7 @@ impl fmt::Display for Report {
             operations,
             regions_kept,
             regions_copied,
+            cold_tables,
             digest,
         } = self;
         write!(
@@ -96,6 +100,9 @@ impl fmt::Display for Report {
         )?;
         if regions_kept + regions_copied > 0 {
             write!(formatter, "{regions_kept} regions kept by takeovers and {regions_copied} copied to, ")?;
+        }
+        if *cold_tables > 0 {
+            write!(formatter, "{cold_tables} tables for the store of old data, ")?;
         }
         write!(formatter, "digest {digest:016x}")
     }

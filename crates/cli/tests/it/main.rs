@@ -1,6 +1,7 @@
 //! The command line as users meet it: what works, and what bad input gets.
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod backups;
 mod bad_input;
 mod bench;
 mod bytes;

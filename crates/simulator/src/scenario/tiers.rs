@@ -5,12 +5,14 @@
 //! a store that is away is an error that says so, and never a hole; in the end nothing is damaged.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tombolo::{Db, Env, ErrorKind, KeyspaceOptions, Options, Registry, TakeOver, Uri};
 use tombolo_env::simulated::{Crash, Process};
 use tombolo_storage::ObjectStore;
-use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, FaultPlan, Rule};
 
 use super::chain::Writers;
 use super::{Run, guarded, mix};
@@ -28,18 +30,30 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
     let mut report = Report::default();
     let out = &mut report;
     let told = guarded(NAME, seed, String::new, mix(seed, 39), |run| act(run, seed, out))?;
-    Ok(Report { writes: report.writes, durable: report.durable, opened: report.opened, ..told })
+    let Report { writes, durable, opened, cold_tables, .. } = report;
+    Ok(Report { writes, durable, opened, cold_tables, ..told })
 }
 
-/// Stores, of which the cold one has these faults.
-fn registry(plan: &FaultPlan) -> Registry {
+/// Stores, of which the cold one has these faults; behind them the tables are counted that are
+/// begun there.
+fn registry(plan: &FaultPlan, begun: &Arc<AtomicU64>) -> Registry {
     let (whole, plan) = (Registry::with_defaults(), plan.clone());
+    let (counting, begun) = (FaultPlan::scripted(), Arc::clone(begun));
+    let counts = move |asked: &Asked<'_>| {
+        let is_table = asked.kind == RequestKind::Create && asked.name.contains("/table/");
+        begun.fetch_add(u64::from(is_table), Ordering::Relaxed);
+        false
+    };
+    counting.inject(Rule::new(counts, Fault::Error(ErrorKind::Bug)));
     let mut registry = whole.clone();
     let factory = move |env: &Env, uri: &Uri| {
         let store = whole.open_object_store(env, uri)?;
         let is_cold = uri.rest.starts_with("/cold");
-        let faulty = || Arc::new(FaultObjectStore::new(env, Arc::clone(&store), plan.clone()));
-        Ok(if is_cold { faulty() as Arc<dyn ObjectStore> } else { store })
+        if !is_cold {
+            return Ok(store);
+        }
+        let counted = Arc::new(FaultObjectStore::new(env, store, counting.clone()));
+        Ok(Arc::new(FaultObjectStore::new(env, counted, plan.clone())) as Arc<dyn ObjectStore>)
     };
     registry.register_object_store("file", Arc::new(factory));
     registry
@@ -49,7 +63,8 @@ fn act(run: &Run, seed: u64, report: &mut Report) -> Result<(), Violation> {
     let mut random = Random::new(seed, 9);
     run.world.set_preemption_probability([0.0, 0.01][random.index(2)]);
     let plan = FaultPlan::scripted();
-    let registry = registry(&plan);
+    let cold_tables = Arc::<AtomicU64>::default();
+    let registry = registry(&plan, &cold_tables);
     let open = move |process: &Process| {
         let options = Options { memory_bytes: 1 << 20, memtable_bytes: Some(4 << 10), ..Options::default() };
         Db::builder(HOT)
@@ -91,6 +106,6 @@ fn act(run: &Run, seed: u64, report: &mut Report) -> Result<(), Violation> {
     cast.iter().for_each(Process::resume);
     run.world.run_for(Duration::from_secs(30));
     let finished = writers.finish(run, &cast, &run.world.process("last"));
-    *report = writers.report();
+    *report = Report { cold_tables: cold_tables.load(Ordering::Relaxed), ..writers.report() };
     finished
 }
