@@ -32,6 +32,8 @@ pub struct Arguments {
 enum Program {
     /// `cargo` with these words, as thoroughly as tests can.
     Deep(&'static [&'static str]),
+    /// As `Deep`, with a variable that says for how long.
+    For((&'static str, &'static str), &'static [&'static str]),
     /// `cargo xtask` with these words.
     Habit(&'static [&'static str]),
 }
@@ -45,7 +47,7 @@ struct Campaign {
     runs: &'static [Program],
 }
 
-use Program::{Deep, Habit};
+use Program::{Deep, For, Habit};
 
 const CAMPAIGNS: &[Campaign] = &[
     Campaign {
@@ -107,6 +109,15 @@ const CAMPAIGNS: &[Campaign] = &[
             "isolation::",
             "transactions::",
         ])],
+    },
+    Campaign {
+        name: "bank",
+        protects: "the total of a bank and each transfer, through kills and takeovers for an hour",
+        minutes: 65,
+        runs: &[For(
+            ("TOMBOLO_BANK_SECONDS", "3600"),
+            &["test", "-p", "tombolo", "--features", "mutants", "--test", "it", "--", "bank::"],
+        )],
     },
     Campaign {
         name: "feed",
@@ -245,12 +256,15 @@ fn variables(words: &[&str]) -> Option<(&'static str, &'static str)> {
 
 fn run_one(root: &Path, program: &Program) -> Result<(), String> {
     let (mut command, words) = match program {
-        Deep(words) => {
+        Deep(words) | For(_, words) => {
             let mut command = Command::new(env!("CARGO"));
             // Optimised, in a place of its own: the check's build stays as it is.
             command.env("TOMBOLO_DEEP", "1").env("CARGO_PROFILE_TEST_OPT_LEVEL", "1");
             command.env("CARGO_TARGET_DIR", root.join("target/campaign"));
             command.envs(variables(words));
+            if let For((name, value), _) = program {
+                command.env(name, value);
+            }
             (command, words)
         }
         Habit(words) => {
@@ -258,7 +272,7 @@ fn run_one(root: &Path, program: &Program) -> Result<(), String> {
             (Command::new(own), words)
         }
     };
-    println!("$ {} {}", if matches!(program, Deep(_)) { "cargo" } else { "cargo xtask" }, words.join(" "));
+    println!("$ {} {}", if matches!(program, Habit(_)) { "cargo xtask" } else { "cargo" }, words.join(" "));
     let status = command.args(*words).current_dir(root).status();
     let status = status.map_err(|error| format!("cannot start {}: {error}", words.join(" ")))?;
     if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", words.join(" "))) }

@@ -4,6 +4,7 @@
 //! transactions are open; what a mutant takes out is found by some seed. And with real threads.
 
 mod checker;
+mod registers;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +36,7 @@ impl Random {
 #[derive(Default)]
 struct Shared {
     history: Mutex<Vec<Done>>,
+    of_registers: Mutex<Vec<registers::Done>>,
     moment: AtomicU64,
     numbers: AtomicU64,
 }
@@ -70,6 +72,13 @@ async fn read(
     Ok(list_of(found.as_deref()))
 }
 
+/// What a history is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Lists,
+    Registers,
+}
+
 /// A few reads and appends.
 async fn steps(
     (env, transaction, keys): (&Env, &Transaction, &Keyspace),
@@ -101,29 +110,89 @@ async fn steps(
     Ok(())
 }
 
+/// A few reads and writes of registers, some of which are read before.
+async fn steps_on_registers(
+    (env, transaction, keys): (&Env, &Transaction, &Keyspace),
+    random: &mut Random,
+    locking: Locking,
+    shared: &Shared,
+    done: &mut Vec<registers::Step>,
+) -> Result<()> {
+    for _ in 0..=random.below(4) {
+        let key = random.below(KEYS) as u8;
+        let (reads, writes) = [(true, false), (false, true), (true, true)][random.below(3) as usize];
+        if reads {
+            let found = read(transaction, keys, key, (random.below(4), locking)).await?;
+            done.push(registers::Step::Read(key, found.last().copied()));
+        }
+        if writes {
+            let number = shared.numbers.fetch_add(1, Ordering::SeqCst) as u32;
+            transaction.put(keys, [key], number.to_le_bytes()).await?;
+            done.push(registers::Step::Write(key, number));
+        }
+        env.yield_now().await;
+    }
+    Ok(())
+}
+
 /// One transaction, and how it ended.
 async fn one(
     env: &Env,
     (db, keys): (&Db, &Keyspace),
     random: &mut Random,
-    options: &TransactionOptions,
+    (options, shape): (&TransactionOptions, Shape),
     shared: &Shared,
 ) {
     let began = shared.moment();
     let transaction = db.transaction_with(options.clone());
-    let mut done = Vec::new();
-    let went = steps((env, &transaction, keys), random, options.locking, shared, &mut done).await;
-    let end = match went {
-        Ok(()) if random.below(8) == 0 => End::RolledBack,
-        Ok(()) => match transaction.commit().await {
-            Ok(_) => End::Committed,
-            Err(error) if error.kind() == ErrorKind::Conflict => End::RolledBack,
-            // Of a writer that lost its database nobody knows.
-            Err(_) => End::Unknown,
-        },
-        Err(_) => End::RolledBack,
+    let (mut done, mut on_registers) = (Vec::new(), Vec::new());
+    let place = (env, &transaction, keys);
+    let went = match shape {
+        Shape::Lists => steps(place, random, options.locking, shared, &mut done).await,
+        Shape::Registers => {
+            steps_on_registers(place, random, options.locking, shared, &mut on_registers).await
+        }
     };
-    shared.history.lock().push(Done { steps: done, end, began, ended: shared.moment() });
+    let (end, number) = match went {
+        Ok(()) if random.below(8) == 0 => (End::RolledBack, None),
+        Ok(()) => match transaction.commit().await {
+            Ok(number) => (End::Committed, Some(number)),
+            Err(error) if error.kind() == ErrorKind::Conflict => (End::RolledBack, None),
+            // Of a writer that lost its database nobody knows.
+            Err(_) => (End::Unknown, None),
+        },
+        Err(_) => (End::RolledBack, None),
+    };
+    let ended = shared.moment();
+    match shape {
+        Shape::Lists => shared.history.lock().push(Done { steps: done, end, began, ended }),
+        Shape::Registers => {
+            let done = registers::Done { steps: on_registers, end, number, began, ended };
+            shared.of_registers.lock().push(done);
+        }
+    }
+}
+
+/// What the history of a run shows that its level forbids.
+fn judged(
+    shared: &Shared,
+    last: &BTreeMap<u8, Vec<u32>>,
+    isolation: Isolation,
+    shape: Shape,
+) -> std::result::Result<(), String> {
+    let level = match isolation {
+        Isolation::Snapshot => Level::Snapshot,
+        Isolation::Serializable => Level::Serializable,
+    };
+    match shape {
+        // A transaction of a writer that was taken over may read an older state than its
+        // successor's.
+        Shape::Lists => check(&shared.history.lock(), last, level),
+        Shape::Registers => {
+            let last = last.iter().map(|(key, list)| (*key, list.last().copied())).collect();
+            registers::check(&shared.of_registers.lock(), &last, level)
+        }
+    }
 }
 
 async fn open(env: &Env, objects: &Arc<dyn ObjectStore>, log: &Arc<dyn LogStore>) -> (Db, Keyspace) {
@@ -146,7 +215,12 @@ async fn lists(keys: &Keyspace) -> BTreeMap<u8, Vec<u32>> {
 }
 
 /// Transactions of several tasks under one seed. The last state comes after a takeover.
-fn simulated(seed: u64, isolation: Isolation, locking: Locking) -> std::result::Result<(), String> {
+fn simulated(
+    seed: u64,
+    isolation: Isolation,
+    locking: Locking,
+    shape: Shape,
+) -> std::result::Result<(), String> {
     let shared = Arc::new(Shared::default());
     let world = World::new(seed);
     let process = world.process("writers");
@@ -167,7 +241,7 @@ fn simulated(seed: u64, isolation: Isolation, locking: Locking) -> std::result::
                 let class = tombolo_env::TaskClass::Foreground;
                 tasks.push(env.clone().spawn(class, "transactions", async move {
                     for _ in 0..6 {
-                        one(&env, (&db, &keys), &mut random, &options, &shared).await;
+                        one(&env, (&db, &keys), &mut random, (&options, shape), &shared).await;
                         match random.below(12) {
                             0 | 1 => drop(db.flush().await),
                             2 => drop(db.compact().await),
@@ -191,56 +265,58 @@ fn simulated(seed: u64, isolation: Isolation, locking: Locking) -> std::result::
         lists(&at.1).await
     };
     let last = process.run(test).ok_or("the process ended")?;
-    let level = match isolation {
-        Isolation::Snapshot => Level::Snapshot,
-        Isolation::Serializable => Level::Serializable,
-    };
-    let history = shared.history.lock();
-    // A transaction of a writer that was taken over may read an older state than its successor's.
-    let history: Vec<Done> = history.clone();
-    check(&history, &last, level).map_err(|anomaly| format!("seed {seed}: {anomaly}"))
+    judged(&shared, &last, isolation, shape).map_err(|anomaly| format!("seed {seed}: {anomaly}"))
 }
 
 /// The first seed whose history shows something.
-fn first_anomaly(seeds: u64, isolation: Isolation, locking: Locking) -> Option<String> {
-    (1..=seeds).find_map(|seed| simulated(seed, isolation, locking).err())
+fn first_anomaly(seeds: u64, isolation: Isolation, locking: Locking, shape: Shape) -> Option<String> {
+    (1..=seeds).find_map(|seed| simulated(seed, isolation, locking, shape).err())
 }
 
-fn seeds() -> u64 {
-    if crate::is_deep() { 1000 } else { 12 }
-}
-
-fn snapshot_isolation() {
-    for locking in [Locking::Optimistic, Locking::Pessimistic] {
-        assert_eq!(first_anomaly(seeds(), Isolation::Snapshot, locking), None, "{locking:?}");
+/// Each takes a fifth of a second of a processor, so that the check looks at a few.
+fn seeds(shape: Shape) -> u64 {
+    match shape {
+        _ if crate::is_deep() => 1000,
+        Shape::Lists => 9,
+        Shape::Registers => 3,
     }
 }
 
-fn serializability() {
+fn have(isolation: Isolation, shape: Shape) {
     for locking in [Locking::Optimistic, Locking::Pessimistic] {
-        assert_eq!(first_anomaly(seeds(), Isolation::Serializable, locking), None, "{locking:?}");
+        assert_eq!(first_anomaly(seeds(shape), isolation, locking, shape), None, "{locking:?}");
     }
 }
 
 #[test]
 fn histories_have_snapshot_isolation() {
-    snapshot_isolation();
+    have(Isolation::Snapshot, Shape::Lists);
 }
 
 #[test]
 fn histories_are_serializable() {
-    serializability();
+    have(Isolation::Serializable, Shape::Lists);
+}
+
+#[test]
+fn histories_of_registers_have_snapshot_isolation() {
+    have(Isolation::Snapshot, Shape::Registers);
+}
+
+#[test]
+fn histories_of_registers_are_serializable() {
+    have(Isolation::Serializable, Shape::Registers);
 }
 
 /// The same with threads, which meet where no simulated task does.
 #[test]
 fn histories_of_threads_are_as_isolated() {
     let rounds = if crate::is_deep() { 400 } else { 25 };
-    for (isolation, locking) in [
-        (Isolation::Snapshot, Locking::Optimistic),
-        (Isolation::Serializable, Locking::Optimistic),
-        (Isolation::Snapshot, Locking::Pessimistic),
-        (Isolation::Serializable, Locking::Pessimistic),
+    for (isolation, locking, shape) in [
+        (Isolation::Snapshot, Locking::Optimistic, Shape::Lists),
+        (Isolation::Serializable, Locking::Optimistic, Shape::Registers),
+        (Isolation::Snapshot, Locking::Pessimistic, Shape::Registers),
+        (Isolation::Serializable, Locking::Pessimistic, Shape::Lists),
     ] {
         let env = Env::real();
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
@@ -254,7 +330,7 @@ fn histories_of_threads_are_as_isolated() {
                 scope.spawn(move || {
                     let mut random = Random(thread);
                     for round in 0..rounds {
-                        env.block_on(one(env, (db, keys), &mut random, options, shared));
+                        env.block_on(one(env, (db, keys), &mut random, (options, shape), shared));
                         if round % 10 == thread {
                             db.flush().wait().unwrap();
                         }
@@ -263,11 +339,7 @@ fn histories_of_threads_are_as_isolated() {
             }
         });
         let last = env.block_on(lists(&keys));
-        let level = match isolation {
-            Isolation::Snapshot => Level::Snapshot,
-            Isolation::Serializable => Level::Serializable,
-        };
-        check(&shared.history.lock(), &last, level).unwrap();
+        judged(&shared, &last, isolation, shape).unwrap();
     }
 }
 
@@ -277,15 +349,20 @@ fn histories_show_what_is_taken_out() {
     use tombolo_storage::mutant::{Mutant, enable};
 
     let (optimistic, pessimistic) = (Locking::Optimistic, Locking::Pessimistic);
-    for (mutant, isolation, locking) in [
-        (Mutant::TransactionUnchecked, Isolation::Snapshot, optimistic),
-        (Mutant::TransactionIgnoresTables, Isolation::Snapshot, optimistic),
-        (Mutant::SerializableForgetsReads, Isolation::Serializable, optimistic),
-        (Mutant::TransactionCursorUnnoted, Isolation::Serializable, optimistic),
-        (Mutant::TransactionIgnoresRanges, Isolation::Serializable, optimistic),
-        (Mutant::TransactionMovesWithoutReads, Isolation::Snapshot, pessimistic),
+    let (lists, registers) = (Shape::Lists, Shape::Registers);
+    for (mutant, isolation, locking, shape) in [
+        (Mutant::TransactionUnchecked, Isolation::Snapshot, optimistic, lists),
+        (Mutant::TransactionUnchecked, Isolation::Snapshot, optimistic, registers),
+        (Mutant::TransactionIgnoresTables, Isolation::Snapshot, optimistic, lists),
+        (Mutant::SerializableForgetsReads, Isolation::Serializable, optimistic, lists),
+        (Mutant::SerializableForgetsReads, Isolation::Serializable, optimistic, registers),
+        (Mutant::TransactionCursorUnnoted, Isolation::Serializable, optimistic, lists),
+        (Mutant::TransactionIgnoresRanges, Isolation::Serializable, optimistic, lists),
+        (Mutant::TransactionMovesWithoutReads, Isolation::Snapshot, pessimistic, lists),
+        (Mutant::TransactionMovesWithoutReads, Isolation::Snapshot, pessimistic, registers),
     ] {
         let _on = enable(mutant);
-        assert!(first_anomaly(300, isolation, locking).is_some(), "{mutant:?} is not noticed");
+        let found = first_anomaly(300, isolation, locking, shape);
+        assert!(found.is_some(), "{mutant:?} is not noticed by {shape:?}");
     }
 }

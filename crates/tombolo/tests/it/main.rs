@@ -4,6 +4,7 @@
 mod allocator;
 mod application;
 mod backups;
+mod bank;
 mod basics;
 mod behind;
 mod bucket;

@@ -42,7 +42,25 @@ pub enum Level {
     Serializable,
 }
 
-type Edges = BTreeMap<usize, BTreeSet<usize>>;
+/// Who comes before whom.
+pub(super) type Edges = BTreeMap<usize, BTreeSet<usize>>;
+
+/// When a transaction lived.
+pub(super) trait Lived: std::fmt::Debug {
+    fn began(&self) -> u64;
+    /// From when on all know that it was committed.
+    fn ended_for_all(&self) -> Option<u64>;
+}
+
+impl Lived for Done {
+    fn began(&self) -> u64 {
+        self.began
+    }
+
+    fn ended_for_all(&self) -> Option<u64> {
+        (self.end == End::Committed).then_some(self.ended)
+    }
+}
 
 /// What the history shows that its level forbids. `last` is what was found after all had ended.
 ///
@@ -84,11 +102,6 @@ pub fn check(history: &[Done], last: &BTreeMap<u8, Vec<u32>>, level: Level) -> R
         };
     }
     let (mut before, mut misses) = (Edges::new(), Edges::new());
-    let add = |edges: &mut Edges, from: usize, to: usize| {
-        if from != to {
-            edges.entry(from).or_default().insert(to);
-        }
-    };
     for list in last.values() {
         for pair in list.windows(2) {
             add(&mut before, writer[&pair[0]], writer[&pair[1]]);
@@ -125,9 +138,22 @@ pub fn check(history: &[Done], last: &BTreeMap<u8, Vec<u32>>, level: Level) -> R
             }
         }
     }
+    judge(history, &is_committed, before, &misses, level)
+}
+
+/// Whether no transaction comes before itself, as its level means that. `before` has all steps but
+/// those by `misses`, and those by time, which are added.
+pub(super) fn judge<D: Lived>(
+    history: &[D],
+    is_committed: &[bool],
+    mut before: Edges,
+    misses: &Edges,
+    level: Level,
+) -> Result<(), String> {
     for (at, done) in history.iter().enumerate().filter(|(at, _)| is_committed[*at]) {
         for (later, other) in history.iter().enumerate().filter(|(later, _)| is_committed[*later]) {
-            if done.end == End::Committed && done.ended < other.began {
+            let ended = done.ended_for_all();
+            if ended.is_some_and(|ended| ended < other.began()) {
                 add(&mut before, at, later);
             }
         }
@@ -141,7 +167,7 @@ pub fn check(history: &[Done], last: &BTreeMap<u8, Vec<u32>>, level: Level) -> R
     }
     if level == Level::Serializable {
         for (from, all) in misses {
-            steps.entry(from).or_default().extend(all);
+            steps.entry(*from).or_default().extend(all);
         }
     }
     match circle(&steps, history.len()) {
@@ -150,6 +176,13 @@ pub fn check(history: &[Done], last: &BTreeMap<u8, Vec<u32>>, level: Level) -> R
             let told: Vec<_> = circle.iter().map(|at| format!("{at}: {:?}", history[*at])).collect();
             Err(format!("transactions that come before themselves: {}", told.join("; ")))
         }
+    }
+}
+
+/// One comes before another.
+pub(super) fn add(edges: &mut Edges, from: usize, to: usize) {
+    if from != to {
+        edges.entry(from).or_default().insert(to);
     }
 }
 

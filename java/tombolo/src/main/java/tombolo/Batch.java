@@ -64,7 +64,8 @@ public final class Batch implements AutoCloseable {
      */
     public Batch put(Keyspace keyspace, MemorySegment key, MemorySegment value) {
         return add(keyspace, (batch, into, call) -> {
-            Native.BATCH_PUT.invokeExact( batch, into, key, key.byteSize(), value, value.byteSize(), call.error());
+            Native.BATCH_PUT.invokeExact(
+                    batch, into, key, key.byteSize(), value, value.byteSize(), call.error());
         });
     }
 
@@ -81,7 +82,9 @@ public final class Batch implements AutoCloseable {
         MemorySegment bytes = MemorySegment.ofArray(key);
         MemorySegment content = MemorySegment.ofArray(value);
         return add(keyspace, (batch, into, call) -> {
-            Native.BATCH_PUT_TTL.invokeExact( batch, into, bytes, (long) key.length, content, (long) value.length, lives.toMillis(), call.error());
+            Native.BATCH_PUT_TTL.invokeExact(
+                    batch, into, bytes, (long) key.length, content, (long) value.length, lives.toMillis(),
+                    call.error());
         });
     }
 
@@ -125,7 +128,8 @@ public final class Batch implements AutoCloseable {
         MemorySegment first = MemorySegment.ofArray(from);
         MemorySegment end = MemorySegment.ofArray(to);
         return add(keyspace, (batch, into, call) -> {
-            Native.BATCH_DELETE_RANGE.invokeExact( batch, into, first, (long) from.length, end, (long) to.length, call.error());
+            Native.BATCH_DELETE_RANGE.invokeExact(
+                    batch, into, first, (long) from.length, end, (long) to.length, call.error());
         });
     }
 
@@ -141,7 +145,8 @@ public final class Batch implements AutoCloseable {
         MemorySegment bytes = MemorySegment.ofArray(key);
         MemorySegment content = MemorySegment.ofArray(Objects.requireNonNull(operand));
         return add(keyspace, (batch, into, call) -> {
-            Native.BATCH_MERGE.invokeExact( batch, into, bytes, (long) key.length, content, (long) operand.length, call.error());
+            Native.BATCH_MERGE.invokeExact(
+                    batch, into, bytes, (long) key.length, content, (long) operand.length, call.error());
         });
     }
 

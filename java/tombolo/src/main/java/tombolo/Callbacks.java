@@ -101,7 +101,8 @@ final class Callbacks {
             if (value == null) {
                 return Native.NULL;
             }
-            MemorySegment memory = (MemorySegment) Native.MALLOC.invokeExact((long) Math.max(value.length, 1));
+            MemorySegment memory = (MemorySegment) Native.MALLOC.invokeExact((long) Math.max(value.length,
+                    1));
             if (memory.address() == 0) {
                 return Native.NULL;
             }

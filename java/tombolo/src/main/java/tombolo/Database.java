@@ -288,7 +288,8 @@ public final class Database implements AutoCloseable {
      * @return the transaction, to be closed
      */
     public Transaction transaction() {
-        return transaction(Transaction.Locking.OPTIMISTIC, Transaction.Isolation.SNAPSHOT, Durability.DURABLE);
+        return transaction(Transaction.Locking.OPTIMISTIC, Transaction.Isolation.SNAPSHOT,
+                Durability.DURABLE);
     }
 
     /**

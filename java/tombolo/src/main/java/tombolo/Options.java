@@ -95,7 +95,9 @@ public final class Options {
     public Options operator(String name, int version, MergeOperator operator) {
         // What is kept is forgotten by the library, after an error too.
         return step((options, call) -> {
-            Native.OPTIONS_ADD_OPERATOR.invokeExact( options, call.text(name), version, Callbacks.FOLD, Callbacks.keep(operator), Callbacks.FORGET, call.error());
+            Native.OPTIONS_ADD_OPERATOR.invokeExact(
+                    options, call.text(name), version, Callbacks.FOLD, Callbacks.keep(operator),
+                    Callbacks.FORGET, call.error());
         });
     }
 
@@ -107,7 +109,8 @@ public final class Options {
      */
     public Options listener(EventListener listener) {
         return step((options, call) -> {
-            Native.OPTIONS_SET_LISTENER.invokeExact( options, Callbacks.TELL, Callbacks.keep(listener), Callbacks.FORGET, call.error());
+            Native.OPTIONS_SET_LISTENER.invokeExact(
+                    options, Callbacks.TELL, Callbacks.keep(listener), Callbacks.FORGET, call.error());
         });
     }
 

@@ -42,7 +42,8 @@ final class EntryIterator implements KeyValueIterator<Bytes, byte[]> {
                     next = KeyValue.pair(Bytes.wrap(cursor.key()), cursor.value());
                 }
             } catch (TomboloException failed) {
-                throw new ProcessorStateException("reading store " + store + ": " + failed.getMessage(), failed);
+                throw new ProcessorStateException("reading store " + store + ": " + failed.getMessage(),
+                        failed);
             }
         }
         return next != null;

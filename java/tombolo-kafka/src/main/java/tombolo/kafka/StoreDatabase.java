@@ -53,6 +53,8 @@ final class StoreDatabase {
     private static final String OFFSETS = "kafka offsets";
     private static final byte[] POSITION = "position".getBytes(StandardCharsets.UTF_8);
     private static final String PARTITION = "offset ";
+    /** That Kafka took its offsets away: it begins with nothing when it is opened again. */
+    private static final byte[] CORRUPTED = "corrupted".getBytes(StandardCharsets.UTF_8);
 
     private final String store;
     private final Set<EntryIterator> iterators = Collections.synchronizedSet(new HashSet<>());
@@ -86,22 +88,37 @@ final class StoreDatabase {
             if (name.startsWith(OF_DATABASES)) {
                 options.set(name.substring(OF_DATABASES.length()), String.valueOf(value));
             } else if (name.startsWith(OF_KEYSPACES)) {
-                ofKeyspaces.append(name.substring(OF_KEYSPACES.length())).append('=').append(value).append(' ');
+                ofKeyspaces.append(name.substring(OF_KEYSPACES.length()))
+                        .append('=')
+                        .append(value)
+                        .append(' ');
             }
         });
         settings = ofKeyspaces.toString();
+        String uri = uri(configs);
         try {
-            database = Database.open(uri(configs), options);
-            offsets = database.openOrCreateKeyspace(OFFSETS, null);
+            open(uri, options);
+            if (offsets.get(CORRUPTED) != null) {
+                database.close();
+                Database.destroy(uri, options);
+                open(uri, options);
+            }
             byte[] known = offsets.get(POSITION);
-            position = known == null ? Position.emptyPosition() : PositionSerde.deserialize(ByteBuffer.wrap(known));
+            position =
+                    known == null ? Position.emptyPosition() : PositionSerde.deserialize(
+                            ByteBuffer.wrap(known));
         } catch (TomboloException failed) {
             if (database != null) {
                 database.close();
             }
-            throw new ProcessorStateException("opening the store " + store + ": " + failed.getMessage(), failed);
+            throw failed("opening", failed);
         }
         open = true;
+    }
+
+    private void open(String uri, Options options) {
+        database = Database.open(uri, options);
+        offsets = database.openOrCreateKeyspace(OFFSETS, null);
     }
 
     private String uri(Map<String, Object> configs) {
@@ -220,7 +237,8 @@ final class StoreDatabase {
         }
     }
 
-    private void batch(Collection<KeyValue<byte[], byte[]>> records, Place place, Durability survives) {
+    private void batch(
+            Collection<KeyValue<byte[], byte[]>> records, Place place, Durability survives) {
         try (Batch batch = new Batch()) {
             for (KeyValue<byte[], byte[]> record : records) {
                 Keyspace keyspace = place.of(record);
@@ -280,11 +298,17 @@ final class StoreDatabase {
         List<KeyValue<byte[], byte[]>> said = new ArrayList<>();
         try {
             if (changelog.isEmpty()) {
-                try (Cursor known = offsets.cursor(bytes(PARTITION), Keys.afterPrefix(bytes(PARTITION)), null)) {
+                byte[] first = bytes(PARTITION);
+                try (Cursor known = offsets.cursor(first, Keys.afterPrefix(first), null)) {
                     while (known.next()) {
                         said.add(KeyValue.pair(known.key(), null));
+                        // A store without a changelog has no offsets, and is always told none.
+                        said.add(KeyValue.pair(CORRUPTED, new byte[0]));
                     }
                 }
+            }
+            if (!changelog.isEmpty() && offsets.get(CORRUPTED) != null) {
+                said.add(KeyValue.pair(CORRUPTED, null));
             }
             changelog.forEach((partition, offset) -> said.add(KeyValue.pair(
                     bytes(PARTITION + partition),

@@ -53,7 +53,8 @@ public class TomboloKeyValueStore implements KeyValueStore<Bytes, byte[]> {
         database.open(context);
         records = database.keyspace("default");
         context.register(
-                root, (BatchingStateRestoreCallback) restored -> database.restore(restored, record -> records));
+                root, (BatchingStateRestoreCallback) restored -> database.restore(restored,
+                        record -> records));
     }
 
     @Override

@@ -76,7 +76,8 @@ public final class TomboloSessionStore extends Segments implements SessionStore<
     }
 
     @Override
-    public KeyValueIterator<Windowed<Bytes>, byte[]> findSessions(Bytes key, long earliestEnd, long latestStart) {
+    public KeyValueIterator<Windowed<Bytes>, byte[]> findSessions(Bytes key, long earliestEnd,
+            long latestStart) {
         return ofKey(key, earliestEnd, latestStart, true);
     }
 
@@ -133,8 +134,10 @@ public final class TomboloSessionStore extends Segments implements SessionStore<
                 forward,
                 found -> {
                     int end = found.length - SUFFIX;
-                    return (least == null || Arrays.compareUnsigned(found, 0, end, least, 0, least.length) >= 0)
-                            && (most == null || Arrays.compareUnsigned(found, 0, end, most, 0, most.length) <= 0)
+                    return (least == null || Arrays.compareUnsigned(found, 0, end, least, 0,
+                            least.length) >= 0)
+                            && (most == null || Arrays.compareUnsigned(found, 0, end, most, 0,
+                                    most.length) <= 0)
                             && within(found, first, latestStart);
                 }));
     }

@@ -28,9 +28,11 @@ public final class TomboloStoreSuppliers implements DslStoreSuppliers {
     public WindowBytesStoreSupplier windowStore(DslWindowParams params) {
         return params.dslStoreFormat() == DslStoreFormat.PLAIN
                 ? TomboloStores.windowStore(
-                        params.name(), params.retentionPeriod(), params.windowSize(), params.retainDuplicates())
+                        params.name(), params.retentionPeriod(), params.windowSize(),
+                                params.retainDuplicates())
                 : TomboloStores.timestampedWindowStore(
-                        params.name(), params.retentionPeriod(), params.windowSize(), params.retainDuplicates());
+                        params.name(), params.retentionPeriod(), params.windowSize(),
+                                params.retainDuplicates());
     }
 
     @Override

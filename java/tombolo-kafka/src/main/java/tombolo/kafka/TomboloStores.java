@@ -73,13 +73,15 @@ public final class TomboloStores {
     }
 
     private static WindowBytesStoreSupplier windows(
-            String name, Duration retention, Duration windowSize, boolean retainDuplicates, boolean timestamped) {
+            String name, Duration retention, Duration windowSize, boolean retainDuplicates,
+                    boolean timestamped) {
         if (retention.isNegative() || windowSize.isNegative() || windowSize.compareTo(retention) > 0) {
             throw new IllegalArgumentException("the store " + name + " keeps windows of " + windowSize
                     + " for " + retention + ": it has to keep them for as long as they are at least");
         }
         return new OfWindows(
-                name, retention.toMillis(), span(retention), windowSize.toMillis(), retainDuplicates, timestamped);
+                name, retention.toMillis(), span(retention), windowSize.toMillis(), retainDuplicates,
+                        timestamped);
     }
 
     /**

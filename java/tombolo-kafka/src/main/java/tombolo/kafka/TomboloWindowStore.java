@@ -3,6 +3,7 @@ package tombolo.kafka;
 import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.Objects;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.Function;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
@@ -23,12 +24,14 @@ public class TomboloWindowStore extends Segments implements WindowStore<Bytes, b
 
     private final long windowSize;
     private final boolean duplicates;
+    /** Of the newest duplicate. It begins anywhere, so as to meet none of an earlier life. */
     private int number;
 
     TomboloWindowStore(String name, long retention, long interval, long windowSize, boolean duplicates) {
         super(name, retention, interval);
         this.windowSize = windowSize;
         this.duplicates = duplicates;
+        number = duplicates ? ThreadLocalRandom.current().nextInt(1 << 30) : 0;
     }
 
     /** Its values begin with their timestamps. */
@@ -89,7 +92,8 @@ public class TomboloWindowStore extends Segments implements WindowStore<Bytes, b
                 Keys.join(wanted, suffix(first, 0)),
                 Keys.join(wanted, suffix(to, Integer.MAX_VALUE)),
                 forward,
-                found -> Arrays.equals(found, 0, keyEnd(found), wanted, 0, wanted.length) && within(found, first, to));
+                found -> Arrays.equals(found, 0, keyEnd(found), wanted, 0, wanted.length)
+                        && within(found, first, to));
     }
 
     private boolean within(byte[] key, long from, long to) {
@@ -124,8 +128,10 @@ public class TomboloWindowStore extends Segments implements WindowStore<Bytes, b
                 forward,
                 found -> {
                     int end = keyEnd(found);
-                    return (least == null || Arrays.compareUnsigned(found, 0, end, least, 0, least.length) >= 0)
-                            && (most == null || Arrays.compareUnsigned(found, 0, end, most, 0, most.length) <= 0)
+                    return (least == null || Arrays.compareUnsigned(found, 0, end, least, 0,
+                            least.length) >= 0)
+                            && (most == null || Arrays.compareUnsigned(found, 0, end, most, 0,
+                                    most.length) <= 0)
                             && within(found, first, to);
                 }));
     }

@@ -44,14 +44,16 @@ class DocumentationTest {
 
     private void compiles(String source) {
         JavaCompiler compiler = ToolProvider.getSystemJavaCompiler();
-        var file = new SimpleJavaFileObject(URI.create("string:///Example.java"), SimpleJavaFileObject.Kind.SOURCE) {
+        var file = new SimpleJavaFileObject(URI.create("string:///Example.java"),
+                SimpleJavaFileObject.Kind.SOURCE) {
             @Override
             public CharSequence getCharContent(boolean ignoreErrors) {
                 return source;
             }
         };
         StringWriter said = new StringWriter();
-        List<String> options = List.of("-classpath", System.getProperty("java.class.path"), "-d", directory.toString());
+        List<String> options = List.of("-classpath", System.getProperty("java.class.path"), "-d",
+                directory.toString());
         boolean well = compiler.getTask(said, null, null, options, null, List.of(file)).call();
         assertEquals("", said.toString());
         assertTrue(well);

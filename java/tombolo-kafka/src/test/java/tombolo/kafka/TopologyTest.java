@@ -230,6 +230,16 @@ class TopologyTest {
         store.commit(Map.of());
         assertNull(store.committedOffset(CHANGELOG));
         store.close();
+        // So Kafka tells of state that is corrupted: it is made anew, wherever it lies.
+        store = opened(context("restored", guarantee));
+        assertEquals(0, entries(store).size());
+        // A store without a changelog is always told so, and keeps what it has.
+        store.put(bytes("k"), bytes("v").get());
+        store.commit(Map.of());
+        store.close();
+        store = opened(context("restored", guarantee));
+        assertEquals(1, entries(store).size());
+        store.close();
     }
 
     /** What was not committed is undone with exactly-once processing, and the offset stays true. */
@@ -260,7 +270,8 @@ class TopologyTest {
         assertEquals(2, count(store, new byte[] {1, -1}));
         assertEquals(2, count(store, new byte[] {-1, -1}));
         assertEquals(7, count(store, new byte[0]));
-        store.putAll(List.of(KeyValue.pair(bytes("a"), null), KeyValue.pair(Bytes.wrap(new byte[] {1}), null)));
+        store.putAll(List.of(KeyValue.pair(bytes("a"), null), KeyValue.pair(Bytes.wrap(new byte[] {1}),
+                null)));
         assertEquals(3, count(store, new byte[] {1}));
         assertInstanceOf(byte[].class, store.putIfAbsent(Bytes.wrap(new byte[] {2}), new byte[0]));
         store.close();

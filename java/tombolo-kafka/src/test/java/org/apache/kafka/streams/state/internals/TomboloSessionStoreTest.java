@@ -17,7 +17,8 @@ public class TomboloSessionStoreTest extends AbstractSessionBytesStoreTest {
     @Override
     <K, V> SessionStore<K, V> buildSessionStore(long retention, Serde<K> keys, Serde<V> values) {
         return Stores.sessionStoreBuilder(
-                        TomboloStores.sessionStore("session-store" + built++, ofMillis(retention)), keys, values)
+                        TomboloStores.sessionStore("session-store" + built++, ofMillis(retention)), keys,
+                                values)
                 .build();
     }
 

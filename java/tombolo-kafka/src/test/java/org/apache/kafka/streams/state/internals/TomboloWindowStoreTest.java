@@ -17,7 +17,8 @@ public class TomboloWindowStoreTest extends AbstractWindowBytesStoreTest {
             long retention, long windowSize, boolean retainDuplicates, Serde<K> keys, Serde<V> values) {
         return Stores.windowStoreBuilder(
                         TomboloStores.windowStore(
-                                "window-store" + built++, ofMillis(retention), ofMillis(windowSize), retainDuplicates),
+                                "window-store" + built++, ofMillis(retention), ofMillis(windowSize),
+                                        retainDuplicates),
                         keys,
                         values)
                 .build();
