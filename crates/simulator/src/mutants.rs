@@ -104,9 +104,9 @@ pub const ALL: &[Hunt] = &[
 ];
 
 /// Hunts for rules of what operations mean, by long histories: for a campaign. The owner's crate
-/// has a test for each. That these notice too says what histories reach, which is little yet: six
-/// other rules of merges were out for two seeds each, and nothing was noticed.
+/// has a test for each. That these notice too says what histories reach.
 pub const SEMANTIC: &[Hunt] = &[
+    hunt(Mutant::MergeAnswersAlone, "metamorphic", 4),
     hunt(Mutant::MergeFoldedWithoutProof, "metamorphic", 4),
     hunt(Mutant::PartForgetsWhatItHolds, "metamorphic", 4),
 ];

@@ -32,6 +32,8 @@ const FILE_BYTES_MAX: u64 = 4 << 30;
 pub(super) type InodeNumber = u64;
 const ROOT: InodeNumber = 0;
 
+const ZEROS: [u8; SECTOR] = [0; SECTOR];
+
 /// A sector's content; `None` for zeros, so that filling new files stays cheap.
 type Sector = Option<Box<[u8; SECTOR]>>;
 
@@ -113,7 +115,7 @@ impl FileNode {
         let start = to_index(number * SECTOR_BYTES);
         let held = self.content.get(start..)?;
         let held = &held[..held.len().min(SECTOR)];
-        let mut sector = held.iter().any(|byte| *byte != 0).then(|| Box::new([0; SECTOR]))?;
+        let mut sector = (*held != ZEROS[..held.len()]).then(|| Box::new([0; SECTOR]))?;
         sector[..held.len()].copy_from_slice(held);
         Some(sector)
     }
@@ -132,7 +134,7 @@ impl FileNode {
         }
         let end = offset + bytes.len() as u64;
         if end > self.length() {
-            self.content.resize(to_index(end), 0);
+            self.grow(end);
         }
         for number in offset / SECTOR_BYTES..=(end - 1) / SECTOR_BYTES {
             self.touch(number);
@@ -144,7 +146,19 @@ impl FileNode {
         for number in length / SECTOR_BYTES..self.length().div_ceil(SECTOR_BYTES) {
             self.touch(number);
         }
-        self.content.resize(to_index(length), 0);
+        self.content.truncate(to_index(length));
+        self.grow(length);
+    }
+
+    /// Fills with zeros up to `length`, sector by sector: hardly optimised, it would go byte
+    /// by byte otherwise.
+    fn grow(&mut self, length: u64) {
+        let length = to_index(length);
+        self.content.reserve(length.saturating_sub(self.content.len()));
+        while self.content.len() < length {
+            let missing = (length - self.content.len()).min(SECTOR);
+            self.content.extend_from_slice(&ZEROS[..missing]);
+        }
     }
 
     fn put_back(&mut self, number: u64, durable: &Sector) {
@@ -179,7 +193,7 @@ impl FileNode {
         };
         // A truncation that did not arrive leaves everything behind it.
         let cut_undone = survived > length;
-        self.content.resize(to_index(length.max(survived)), 0);
+        self.grow(length.max(survived));
         for (number, durable) in std::mem::take(&mut self.dirty) {
             let beyond = cut_undone && (number + 1) * SECTOR_BYTES > length;
             if beyond || !random.chance(kept) {

@@ -511,7 +511,7 @@ fn a_crash_at_any_moment_leaves_every_acknowledged_checkpoint_and_nothing_half_m
     };
     assert!(total > 100, "{total} mutations");
     for crash in [Crash::Kill, Crash::PowerLoss] {
-        for number in (1..=total).step_by(if crate::is_deep() { 1 } else { 7 }) {
+        for number in (1..=total).step_by(if crate::is_deep() { 1 } else { 13 }) {
             let world = World::new(3);
             let writer = world.process("writer");
             writer.crash_at_mutation(number, crash);

@@ -267,13 +267,13 @@ fn every(deep: usize) -> usize {
 
 #[test]
 fn an_ingest_is_whole_or_absent_and_stays_once_acknowledged_when_the_power_goes() {
-    crash_everywhere(MAPPED, 1, 12, Crash::PowerLoss, every(11));
-    crash_everywhere(WRITTEN, 2, 12, Crash::PowerLoss, every(11));
+    crash_everywhere(MAPPED, 1, 12, Crash::PowerLoss, every(23));
+    crash_everywhere(WRITTEN, 2, 12, Crash::PowerLoss, every(23));
 }
 
 #[test]
 fn an_ingest_is_whole_or_absent_when_its_process_is_killed() {
-    crash_everywhere(WRITTEN, 3, 12, Crash::Kill, every(7));
+    crash_everywhere(WRITTEN, 3, 12, Crash::Kill, every(17));
 }
 
 /// Writes and ingests against a plain map, with snapshots, a reader, flushes, compactions and

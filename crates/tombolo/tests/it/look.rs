@@ -305,7 +305,7 @@ fn looks_beside_a_busy_writer_lack_nothing_that_was_acknowledged_before() {
         let env = looking.env();
         let looked = looking.run(async move {
             let mut last = 0;
-            for _ in 0..100 {
+            for _ in 0..50 {
                 let before = acknowledged.load(std::sync::atomic::Ordering::Acquire);
                 let look = builder(&env, uri).open_read_only().await.unwrap();
                 let found = look.default_keyspace().get(b"n").await.unwrap().unwrap();

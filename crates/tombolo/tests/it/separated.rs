@@ -651,7 +651,8 @@ async fn check_rounds(env: Env, told: u8) -> u64 {
 #[test]
 fn a_crash_at_any_step_loses_no_value_and_leaves_no_object() {
     let mut with_objects = 0;
-    for step in 1.. {
+    let every = if crate::is_deep() { 1 } else { 3 };
+    for step in (1..).step_by(every) {
         let world = World::new(step);
         let process = world.process("writer");
         process.crash_at_mutation(step, if step % 2 == 0 { Crash::Kill } else { Crash::PowerLoss });
@@ -666,7 +667,7 @@ fn a_crash_at_any_step_loses_no_value_and_leaves_no_object() {
         let next = process.host().process("next");
         let named = next.run(check_rounds(next.env(), told.load(Ordering::Relaxed))).unwrap();
         assert_eq!(objects(&process.host()), named, "step {step}");
-        with_objects += u32::from(left > 0);
+        with_objects += every * usize::from(left > 0);
         if is_whole {
             assert!(with_objects > 20, "only {with_objects} of {step} steps left objects");
             return;

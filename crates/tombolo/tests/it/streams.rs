@@ -545,7 +545,7 @@ const WRITTEN: &str = "file:///db file:///db?form=written";
 
 /// So many crashes are left out between two.
 fn step() -> usize {
-    if crate::is_deep() { 1 } else { 7 }
+    if crate::is_deep() { 1 } else { 15 }
 }
 
 #[test]
