@@ -67,7 +67,7 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::MarkIgnored, "mirror", 8),
     hunt(Mutant::RemoteJobForgetsSnapshots, "compactors", 16),
     hunt(Mutant::CompactionForgetsSnapshots, "tiers", 16),
-    hunt(Mutant::ColdTableUnsaid, "tiers", 16).from(4),
+    hunt(Mutant::ColdTableUnsaid, "tiers", 16),
     hunt(Mutant::RegionAppendsAfterSeal, "segments", 20_000),
     hunt(Mutant::RegionIgnoresIncarnation, "segments", 20_000),
     hunt(Mutant::SegmentAcknowledgesWithFewer, "segments", 20_000),

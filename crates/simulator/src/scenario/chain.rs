@@ -292,7 +292,10 @@ impl Writer {
                 Ok(()) => continue,
                 Err(Stop::Ended) => return,
                 Err(Stop::Error(error)) if TROUBLES.contains(&error.kind()) => {
-                    self.process.sleep(Duration::from_millis(self.random.below(1000))).await;
+                    // A store that is away stays so for a while.
+                    let is_away = error.to_string().contains(AWAY);
+                    let unit = if is_away { self.writers.rest_max.as_secs().max(1) / 20 } else { 1 };
+                    self.process.sleep(Duration::from_millis(unit * self.random.below(1000))).await;
                     continue;
                 }
                 Err(Stop::Error(error)) => error.to_string(),
@@ -366,6 +369,8 @@ impl Writer {
     }
 }
 
+const AWAY: &str = "a store is away";
+
 fn away(error: &Error) -> Error {
-    Error::new(ErrorKind::Retry, error.to_string())
+    Error::new(ErrorKind::Retry, format!("{AWAY}: {error}"))
 }

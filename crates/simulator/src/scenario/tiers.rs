@@ -23,7 +23,10 @@ const NAME: &str = "tiers";
 const HOT: &str = "file:///hot";
 const COLD: &str = "file:///cold";
 const WRITERS: usize = 2;
+/// A writer rests up to an hour now and then.
 const HOUR: Duration = Duration::from_secs(3600);
+/// Short, so that much of a small database goes cold.
+const AGE: Duration = Duration::from_secs(300);
 
 /// Runs a seed.
 pub(super) fn run(seed: u64) -> Result<Report, Failure> {
@@ -74,7 +77,7 @@ fn act(run: &Run, seed: u64, report: &mut Report) -> Result<(), Violation> {
             .take_over(TakeOver::Always)
             .cold_store(COLD)
     };
-    let options = KeyspaceOptions { cold_after: Some(HOUR), ..KeyspaceOptions::default() };
+    let options = KeyspaceOptions { cold_after: Some(AGE), ..KeyspaceOptions::default() };
     let writers = Writers::new(options, HOUR, open);
     writers.make(&run.world.process("first"))?;
     let process = |random: &mut Random| writers.start(&run.world, random);
