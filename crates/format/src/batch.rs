@@ -13,7 +13,7 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | kind: an [`EntryKind`], or 64 create keyspace, 65 drop keyspace, 68 ingest, 69 exchange; 66 prepare, 67 decide reserved |
+//! | 0 | 1 | kind: an [`EntryKind`], or 64 create keyspace, 65 drop keyspace, 68 ingest, 69 exchange, 70 cut; 66 prepare, 67 decide reserved |
 //! | 1 | 1 | flags (0; room for expiry per write) |
 //! | 2 | 2 | key bytes |
 //! | 4 | 4 | keyspace |
@@ -36,6 +36,9 @@
 //! Ingest: key and keyspace are empty, the value is the staged tables, {epoch u64, random u64,
 //! keyspace u32} each, at most [`INGESTED_TABLES_MAX`]; all in them has the operation's number.
 //! Exchange: all that the keyspace held before has ended. Both stand in entries without others.
+//! Cut: key and keyspace are empty, the value is {stream u32, sequence u64} for each stream beside
+//! the main one: what they had come to when the main one had come to the operation before, at one
+//! moment. It changes nothing; who follows the logs of several streams shows them up to there.
 //!
 //! The log's frame has the checksum; a decoder here still trusts no length.
 //!
@@ -56,7 +59,9 @@
 use crate::codec::Reader;
 use crate::error::{FormatError, Result};
 use crate::expiry::expiry_of;
-use crate::key::{EntryKind, KEY_BYTES_MAX, VALUE_BYTES_MAX, check_entry, check_range, kind_name};
+use crate::key::{
+    EntryKind, KEY_BYTES_MAX, SequenceNumber, VALUE_BYTES_MAX, check_entry, check_range, kind_name,
+};
 pub use crate::keyspace::{KEYSPACE_NAME_BYTES_MAX, KEYSPACE_OPTION_BYTES_MAX, KEYSPACE_OPTIONS_MAX};
 use crate::keyspace::{KeyspaceOptions, put_options, read_options};
 use crate::manifest::TableName;
@@ -80,9 +85,14 @@ const PREPARE: u8 = 66;
 const DECIDE: u8 = 67;
 const INGEST: u8 = 68;
 const EXCHANGE: u8 = 69;
+const CUT: u8 = 70;
 
 /// Most tables that one operation makes part of the database.
 pub const INGESTED_TABLES_MAX: usize = 1 << 16;
+/// Most streams that a cut goes through beside the main one.
+pub const CUT_STREAMS_MAX: usize = 255;
+/// Bytes of a stream's number and how far it had come.
+const CUT_STREAM_BYTES: usize = 12;
 /// Bytes of a table's name and its keyspace.
 const INGESTED_TABLE_BYTES: usize = 20;
 
@@ -125,6 +135,11 @@ pub enum Operation<'a> {
     Exchange {
         /// Its number.
         keyspace: u32,
+    },
+    /// One moment of all streams; changes nothing.
+    Cut {
+        /// What the streams beside the main one had come to, when that had come to here.
+        reached: Vec<(u32, SequenceNumber)>,
     },
 }
 
@@ -249,6 +264,23 @@ impl BatchBuilder {
     /// `Limit` when there are too many operations.
     pub fn push_exchange(&mut self, keyspace: u32) -> Result<()> {
         self.push_raw(EXCHANGE, keyspace, &[], &[])
+    }
+
+    /// Adds what the streams beside the main one have come to.
+    ///
+    /// # Errors
+    /// `Limit` when there are too many; the batch is unchanged.
+    pub fn push_cut(&mut self, reached: &[(u32, SequenceNumber)]) -> Result<()> {
+        if reached.len() > CUT_STREAMS_MAX {
+            let what = format!("a cut through {} streams; at most {CUT_STREAMS_MAX}", reached.len());
+            return Err(FormatError::limit(what));
+        }
+        let mut value = Vec::with_capacity(reached.len() * CUT_STREAM_BYTES);
+        for (stream, sequence) in reached {
+            value.extend_from_slice(&stream.to_le_bytes());
+            value.extend_from_slice(&sequence.0.to_le_bytes());
+        }
+        self.push_raw(CUT, 0, &[], &value)
     }
 
     /// Adds all operations of another batch.
@@ -464,6 +496,8 @@ impl<'a> Operations<'a> {
             INGEST => decode_ingest(value)
                 .map_err(|error| error.shifted((at + OPERATION_HEADER_BYTES + key_bytes) as u64)),
             EXCHANGE => Ok(Operation::Exchange { keyspace }),
+            CUT => decode_cut(value)
+                .map_err(|error| error.shifted((at + OPERATION_HEADER_BYTES + key_bytes) as u64)),
             PREPARE | DECIDE => Err(FormatError::newer(at, format!("transaction record {}", header[0]))),
             0 => Err(FormatError::damaged(at, "a kind of operation", "0")),
             kind => Err(FormatError::newer(at, format!("an entry of kind {}", kind_name(kind)))),
@@ -521,6 +555,19 @@ fn decode_ingest<'a>(value: &[u8]) -> Result<Operation<'a>> {
         tables.push((name, reader.u32()?));
     }
     Ok(Operation::Ingest { tables })
+}
+
+fn decode_cut<'a>(value: &[u8]) -> Result<Operation<'a>> {
+    if value.len() > CUT_STREAMS_MAX * CUT_STREAM_BYTES {
+        let expected = format!("at most {CUT_STREAMS_MAX} streams");
+        return Err(FormatError::damaged(0, expected, format!("{} bytes", value.len())));
+    }
+    let mut reader = Reader::new(value);
+    let mut reached = Vec::with_capacity(value.len() / CUT_STREAM_BYTES);
+    while reader.remaining() > 0 {
+        reached.push((reader.u32()?, SequenceNumber(reader.u64()?)));
+    }
+    Ok(Operation::Cut { reached })
 }
 
 fn decode_create<'a>(keyspace: u32, key: &'a [u8], value: &[u8]) -> Result<Operation<'a>> {

@@ -64,6 +64,8 @@ pub enum Mutant {
     ForeignEntryReplayed,
     CutFixedTwice,
     CheckpointFlushesGoOn,
+    ReaderIgnoresCuts,
+    ReaderOfStreamsMissesLogs,
     StreamNeverBegun,
     HotGoesCold,
     UnknownAgeIsCold,

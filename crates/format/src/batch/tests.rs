@@ -15,6 +15,7 @@ fn sample() -> Vec<u8> {
     batch.push_drop_keyspace(4).unwrap();
     batch.push_ingest(&tables()).unwrap();
     batch.push_exchange(5).unwrap();
+    batch.push_cut(&[(1, SequenceNumber(7)), (255, SequenceNumber(1 << 50))]).unwrap();
     batch.finish()
 }
 
@@ -26,7 +27,9 @@ fn decode(payload: &[u8]) -> Result<Vec<Operation<'_>>> {
 fn operations_round_trip() {
     let payload = sample();
     let operations = decode(&payload).unwrap();
-    assert_eq!(operations.len(), 6);
+    assert_eq!(operations.len(), 7);
+    let reached = vec![(1, SequenceNumber(7)), (255, SequenceNumber(1 << 50))];
+    assert_eq!(operations[6], Operation::Cut { reached });
     assert_eq!(operations[4], Operation::Ingest { tables: tables() });
     assert_eq!(operations[5], Operation::Exchange { keyspace: 5 });
     assert_eq!(

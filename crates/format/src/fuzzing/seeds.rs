@@ -45,6 +45,7 @@ pub(super) fn a_batch() -> Vec<u8> {
         .expect("a seed is within the limits");
     batch.push_ingest(&[(TableName { epoch: 3, random: 4 }, 1)]).expect("a seed is within the limits");
     batch.push_exchange(2).expect("a seed is within the limits");
+    batch.push_cut(&[(3, SequenceNumber(9))]).expect("a seed is within the limits");
     batch.finish()
 }
 

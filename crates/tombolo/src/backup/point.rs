@@ -393,6 +393,7 @@ impl Known {
                         "tables from outside became part of the database by write {sequence}"
                     ));
                 }
+                Operation::Cut { .. } => {}
                 Operation::Entry { kind, keyspace, value, .. } => {
                     let (features, merges) =
                         *self.keyspaces.get(&keyspace).ok_or_else(|| unknown(keyspace))?;
@@ -452,7 +453,7 @@ async fn apply(db: &Db, keyspaces: &mut BTreeMap<u32, Keyspace>, record: &Record
                 let dropped = keyspaces.remove(&keyspace).ok_or_else(|| unknown(keyspace))?;
                 db.drop_keyspace(dropped.name()).await?;
             }
-            Operation::Ingest { .. } | Operation::Exchange { .. } => {}
+            Operation::Ingest { .. } | Operation::Exchange { .. } | Operation::Cut { .. } => {}
         }
     }
     db.write_with(batch, Durability::Accepted).await

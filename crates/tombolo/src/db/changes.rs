@@ -309,6 +309,7 @@ fn kind_of(raw: &Bytes, operation: &Operation<'_>) -> Result<Option<(u32, Change
         Operation::CreateKeyspace { keyspace, .. } => (*keyspace, ChangeKind::Create),
         Operation::DropKeyspace { keyspace } => (*keyspace, ChangeKind::Drop),
         Operation::Exchange { keyspace } => (*keyspace, ChangeKind::Exchange),
+        Operation::Cut { .. } => return Ok(None),
         Operation::Ingest { tables } => match tables.first() {
             Some((_, keyspace)) => (*keyspace, ChangeKind::Ingest),
             None => return Ok(None),

@@ -11,7 +11,7 @@ use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::db::prefix::prefix_range;
 use crate::db::{Cursor, Handle, Keyspace, Scan};
-use crate::engine::{Fixed, Opened, View};
+use crate::engine::{Fixed, Opened, StreamCuts, View};
 use crate::op::Op;
 use crate::value::Value;
 
@@ -99,6 +99,8 @@ impl Snapshot {
     pub(crate) fn new(handle: Arc<Handle>) -> Snapshot {
         let engine = &handle.engine;
         let visible = || engine.stream.visible();
+        let has_streams = engine.streams.is_any();
+        let showing = (has_streams && engine.is_read_only()).then(|| engine.streams.showing.lock());
         // Of a reader the view comes first, as its rounds replace view and number together.
         let view = engine.is_read_only().then(|| engine.view_owned());
         let open = || engine.snapshots.open(engine.env.now(), visible, || engine.judged_ms());
@@ -112,10 +114,15 @@ impl Snapshot {
                 opened = open();
                 cut = Some(engine.streams.cuts.raise(opened.judged_ms));
             }
+            if showing.is_some() {
+                // What its next round shows is no part of this one.
+                engine.streams.all().iter().filter_map(|of| of.snapshots.cuts()).for_each(StreamCuts::meet);
+            }
             if engine.snapshots.close(before) {
                 engine.work.raise();
             }
         }
+        drop(showing);
         let Opened { sequence, judged_ms, keeps_view } = opened;
         // It holds all up to the number, which was taken before.
         let keeps_view = keeps_view && !is_enabled(Mutant::FilterForgetsNewSnapshots);

@@ -103,7 +103,9 @@ impl StreamCuts {
         for (cut, judged_ms) in open.range(met + 1..) {
             let opened = engine.snapshots.open(engine.env.now(), || engine.stream.visible(), || *judged_ms);
             // After the number, so that the view holds all up to it.
-            let view = opened.keeps_view.then(|| engine.view_owned());
+            // Of a reader, whose rounds replace view and number together, none is made meanwhile.
+            let keeps_view = opened.keeps_view || engine.is_read_only();
+            let view = keeps_view.then(|| engine.view_owned());
             fixed.insert(*cut, Fixed { sequence: opened.sequence, view });
         }
         self.met.store(newest, Ordering::Release);

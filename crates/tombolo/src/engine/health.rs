@@ -166,6 +166,11 @@ impl Health {
         self.fail(refusal);
     }
 
+    /// How it reads without a claim, if it does.
+    pub(crate) fn reads(&self) -> Option<&ReadOnly> {
+        self.read_only.get()
+    }
+
     /// Whether this reads without a claim.
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only.get().is_some()

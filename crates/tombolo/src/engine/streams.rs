@@ -30,6 +30,10 @@ pub(crate) struct Streams {
     /// Whether flushes are held back of what came after a cut, in all streams. Locked before any
     /// commit section.
     pub(crate) held: Mutex<bool>,
+    /// Of a reader: held while a round shows all of them, and while a snapshot of all is opened.
+    pub(crate) showing: Mutex<()>,
+    /// Whether cuts are written into the main log by some task.
+    pub(crate) is_marking: AtomicBool,
     /// Of a stream's engine: the main one.
     pub(super) main: OnceLock<Weak<Engine>>,
 }

@@ -36,6 +36,7 @@ impl Driven {
             return Err(Error::new(ErrorKind::Bug, "a reader that makes rounds has a follower"));
         };
         let mut driven = Driven { engine, follower };
+        driven.follower.refuse_streams("a mirror")?;
         match driven.follower.round().await {
             Err(error) if error.kind() == ErrorKind::Unsupported && driven.follower.reads_logs() => {
                 tracing::warn!(%error, "what the log holds is not shown before it is in tables");

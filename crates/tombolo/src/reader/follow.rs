@@ -6,28 +6,35 @@
 //! sees the old one with the new number sees all of the old one, which is a cut as well. Keyspaces
 //! that were dropped leave the catalog before that, and new ones come after it.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tombolo_format::batch::{Operation, Operations};
+use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::mark::MarkKind;
-use tombolo_format::manifest::{LogRole, TableName};
+use tombolo_format::manifest::{MAIN_STREAM, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Error, ErrorKind, LogContext, LogId, LogOffset, LogRecord, LogStore, Result};
+use tombolo_storage::{Error, ErrorKind, LogContext, LogEntry, LogStore, Result};
 
+use super::order::{Looked, Order};
 use crate::collection::{Pinned, pin_for_reader};
-use crate::engine::{Background, Engine, KeyspaceInfo, Sealed, View, ingested_of};
+use crate::engine::{Engine, KeyspaceInfo};
 use crate::manifest::State;
 use crate::manifest::chain::Tip;
 use crate::manifest::chain::open::marked;
 use crate::manifest::driver::follow::ChainFollower;
 use crate::options::KeyspaceOptions;
-use crate::recovery::Replay;
+use crate::recovery::{Replay, refused, show_another_stream};
 
 /// How often a round begins again because the writer went on meanwhile.
 const ATTEMPTS_MAX: u32 = 16;
+/// How often the logs of several streams are looked at until a cut has all that is wanted, and the
+/// first pause between: four seconds in all.
+const LOOKS_MAX: u32 = 30;
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// A proven state, and the pin of all its tables; none where it could not be put.
 pub(super) struct Kept {
@@ -143,16 +150,14 @@ pub(super) struct Follower {
     pin: Option<Arc<Pinned>>,
     /// What the next view shows. Invariant: all its tables are pinned by `pin`, if there is one.
     state: Arc<State>,
-    /// What the logs hold beyond it.
-    replay: Replay,
-    /// Full memtables, oldest first.
-    full: Vec<Arc<Sealed>>,
-    /// How far each log was read.
-    logs: BTreeMap<LogId, LogOffset>,
-    /// The log that was read last.
-    reading: Option<LogId>,
-    /// The view that is shown lacks something.
-    is_behind: bool,
+    /// The database's own stream.
+    main: Order,
+    /// The others.
+    others: BTreeMap<u32, Order>,
+    /// The newest cut that the main log holds.
+    cut: Cut,
+    /// Streams beside the main one are refused, by this name of it.
+    refuses_streams: Option<&'static str>,
     /// What a log held could not be replayed: nothing heals that.
     broken: Option<Error>,
 }
@@ -170,6 +175,11 @@ impl Follower {
         let Kept { state, pin } = kept;
         let pins = Arc::new(Pins::new(chain.tip().clone(), pin.as_ref()));
         let replay = Replay::new(&state, engine.budget(), memtable_bytes)?;
+        let order = |stream: Arc<Engine>| {
+            let replay = replay.of_stream(stream.stream_id(), stream.options.memtable_bytes());
+            (stream.stream_id(), Order::new(stream, replay))
+        };
+        let others = engine.streams.all().into_iter().map(order).collect();
         Ok(Follower {
             engine: Arc::clone(engine),
             log_store,
@@ -180,11 +190,10 @@ impl Follower {
             pins,
             pin,
             state,
-            replay,
-            full: Vec::new(),
-            logs: BTreeMap::new(),
-            reading: None,
-            is_behind: true,
+            main: Order::new(Arc::clone(engine), replay),
+            others,
+            cut: Cut::default(),
+            refuses_streams: None,
             broken: None,
         })
     }
@@ -209,10 +218,12 @@ impl Follower {
             self.keep().await?;
             let slot = self.chain.tip().slot;
             match self.read_logs().await {
-                Ok(lacks) => {
+                Ok(Seen::All(lacks)) => {
                     self.show()?;
                     return lacks.map_or(Ok(()), Err);
                 }
+                // What was written to a log that was not read may come before what was read.
+                Ok(Seen::OtherLogs) => {}
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound)
                         && self.broken.is_none() =>
@@ -254,95 +265,175 @@ impl Follower {
             kept.pin.iter().for_each(|pin| self.pins.add(pin));
             kept
         };
-        kept.state.check_no_streams("a reader")?;
-        let flushed = |state: &State| {
-            state.keyspaces().map(|keyspace| (keyspace.id, keyspace.flushed)).collect::<Vec<_>>()
-        };
-        if flushed(&kept.state) != flushed(&self.state)
-            || kept.state.next_keyspace_id() != self.state.next_keyspace_id()
-        {
-            self.replay.memtable()?;
-            self.full.extend(self.replay.take_full());
-            self.replay = self.replay.carry(&kept.state, &self.full)?;
-            self.full.clear();
+        if let Some(what) = self.refuses_streams {
+            kept.state.check_no_streams(what)?;
+        }
+        let changed = |stream| flushed_of(&kept.state, stream) != flushed_of(&self.state, stream);
+        let is_new = kept.state.next_keyspace_id() != self.state.next_keyspace_id();
+        if changed(MAIN_STREAM) || is_new {
+            self.main.carry(|replay, full| replay.carry(&kept.state, full))?;
         } else {
-            self.replay.take_settings(&kept.state);
+            self.main.replay.take_settings(&kept.state);
+        }
+        for (stream, order) in &mut self.others {
+            if changed(*stream) {
+                order.carry(|replay, full| replay.carry_of_stream(&self.main.replay, full))?;
+            } else {
+                order.replay.follow_keyspaces(&self.main.replay);
+            }
+            order.is_behind = true;
         }
         // It became a clone since it was followed.
         self.engine.versions.learn(&kept.state)?;
         self.engine.time.follow(kept.state.times());
-        (self.state, self.pin, self.is_behind) = (kept.state, kept.pin, true);
+        (self.state, self.pin, self.main.is_behind) = (kept.state, kept.pin, true);
         Ok(())
     }
 
-    /// Reads on in all logs that the state names, oldest first; what the last one lacks.
-    async fn read_logs(&mut self) -> Result<Option<Error>> {
-        let mut lacks = None;
-        let Some(log_store) = self.log_store.clone() else { return Ok(None) };
+    /// Reads on in all logs that the state names, up to where all that was read can be shown.
+    async fn read_logs(&mut self) -> Result<Seen> {
         let state = Arc::clone(&self.state);
-        self.logs.retain(|id, _| state.logs().contains_key(id));
-        for (id, log) in state.logs().iter().filter(|(_, log)| log.role == LogRole::Main) {
-            let known = self.logs.get(id).copied();
-            let from = known.map_or(log.replay_point, |known| known.max(log.replay_point));
-            if log.sealed.is_some_and(|sealed| sealed <= from) {
-                continue;
-            }
-            if self.reading != Some(*id) || known.is_none_or(|known| known < log.replay_point) {
-                self.replay.begin_log();
-                self.reading = Some(*id);
-            }
-            let record = LogRecord { id: *id, configuration: log.configuration.clone() };
-            let mut reader = match log.sealed {
-                Some(sealed) => log_store.read(&self.context, &record, from, sealed).await?,
-                None => log_store.tail(&self.context, &record, from).await?,
-            };
-            while let Some((entry, end)) = reader.next().await? {
-                if let Err(error) = self.replay.entry(&entry) {
-                    let error = error.context(format!("replaying the log of epoch {} up to {end}", id.epoch));
-                    // Without memory nothing of it was replayed, nor without the state that names
-                    // its tables: the next round does.
-                    if !matches!(error.kind(), ErrorKind::Busy | ErrorKind::NotFound) {
-                        self.broken = Some(error.clone());
-                    }
-                    return Err(error);
-                }
-                self.logs.insert(*id, end);
-            }
-            lacks = reader.lacks();
-            if lacks.is_some() {
-                // What follows may build on what is lacking.
-                break;
+        let Some(log_store) = self.log_store.clone() else {
+            return check_one_moment(&state).map(|()| Seen::All(None));
+        };
+        let mut looked = Looked::default();
+        let read = self.read_orders(&*log_store, &state, &mut looked).await;
+        if let Err(error) = &read
+            && looked.is_broken
+        {
+            self.broken = Some(error.clone());
+        }
+        let is_alone = read?;
+        if is_alone {
+            return Ok(Seen::All(looked.lacks));
+        }
+        // A log that has been named since may hold what comes before something that was read.
+        self.advance().await?;
+        let newest = &self.chain.tip().state;
+        let is_same =
+            newest.logs().keys().eq(state.logs().keys()) || is_enabled(Mutant::ReaderOfStreamsMissesLogs);
+        Ok(if is_same { Seen::All(None) } else { Seen::OtherLogs })
+    }
+
+    /// Whether there is but the main stream. Of several, each was replayed up to what the round
+    /// shows: all that was read, if a look at all of them finds nothing new; or else the newest cut
+    /// in the main log, if it has all that the first look has found.
+    async fn read_orders(
+        &mut self,
+        log_store: &dyn LogStore,
+        state: &State,
+        looked: &mut Looked,
+    ) -> Result<bool> {
+        if self.others.is_empty() && !state.has_streams() {
+            // One that begins while it is read has its log in a later state.
+            let context = &self.context;
+            self.main.read((log_store, context), state, looked, |_| u64::MAX).await?;
+            if self.main.replay.streams().is_empty() {
+                return Ok(true);
             }
         }
-        Ok(lacks)
+        self.look(log_store, state, looked).await?;
+        let mut wanted = self.known(state);
+        for look in 0..LOOKS_MAX {
+            looked.news = 0;
+            self.look(log_store, state, looked).await?;
+            if looked.news == 0 {
+                self.main.apply(state, u64::MAX, looked)?;
+                self.meet_streams()?;
+            }
+            if self.others.len() >= wanted.len() {
+                // One that the main log has begun: its own log was not looked at before.
+                self.look(log_store, state, looked).await?;
+                wanted = self.known(state);
+                continue;
+            }
+            if looked.news == 0 {
+                for order in self.others.values_mut() {
+                    order.apply(state, u64::MAX, looked)?;
+                }
+                return Ok(false);
+            }
+            let is_in = |(stream, last): (&u32, &u64)| *last <= self.cut.of(*stream);
+            if wanted.iter().all(is_in) || is_enabled(Mutant::ReaderIgnoresCuts) {
+                return Ok(false);
+            }
+            self.engine.env.sleep(LOOK_PAUSE * (1 << look.min(4))).await;
+        }
+        Err(Error::new(ErrorKind::Busy, "the writer has written no cut of its streams")
+            .advice("it is tried again; a writer writes one each quarter of a second"))
+    }
+
+    /// Reads on in the logs of all streams, the main one first: what a cut in it holds is durable
+    /// then, or never was acknowledged. All up to the cut is replayed.
+    async fn look(&mut self, log_store: &dyn LogStore, state: &State, looked: &mut Looked) -> Result<()> {
+        let cut = &mut self.cut;
+        let logs = (log_store, &self.context);
+        self.main.read(logs, state, looked, |entry| cut.meet(entry)).await?;
+        self.meet_streams()?;
+        for (stream, order) in &mut self.others {
+            if let Some(lacks) = looked.lacks.take() {
+                return Err(lacks);
+            }
+            let limit = self.cut.of(*stream);
+            order.read((log_store, &self.context), state, looked, |_| limit).await?;
+        }
+        looked.lacks.take().map_or(Ok(()), Err)
+    }
+
+    /// Streams that the main log has begun, and the keyspaces that it has made and dropped.
+    fn meet_streams(&mut self) -> Result<()> {
+        for stream in self.main.replay.streams() {
+            if let Entry::Vacant(vacant) = self.others.entry(stream) {
+                let engine = match self.engine.streams.get(stream) {
+                    Some(engine) => engine,
+                    None => show_another_stream(&self.engine, stream)?,
+                };
+                if let Some(reads) = self.engine.reads() {
+                    engine.set_read_only(reads.clone(), &refused());
+                }
+                let replay = self.main.replay.of_stream(stream, engine.options.memtable_bytes());
+                vacant.insert(Order::new(engine, replay));
+            }
+        }
+        self.others.values_mut().for_each(|order| order.replay.follow_keyspaces(&self.main.replay));
+        Ok(())
+    }
+
+    /// How far each stream was read, or is in tables.
+    fn known(&self, state: &State) -> BTreeMap<u32, u64> {
+        let others = self.others.iter().map(|(stream, order)| (*stream, order.known(state)));
+        others.chain([(MAIN_STREAM, self.main.known(state))]).collect()
     }
 
     /// Shows what the round has found.
     fn show(&mut self) -> Result<()> {
-        let engine = &self.engine;
-        let active = Arc::clone(self.replay.memtable()?);
-        let more = self.replay.take_full();
-        self.is_behind |= !more.is_empty();
-        self.full.extend(more);
-        let keyspaces = self.replay.keyspaces()?;
-        hide_keyspaces(engine, &keyspaces);
-        engine.stream.visible.fetch_max(self.replay.last_sequence(&self.state).0, Ordering::AcqRel);
-        if std::mem::take(&mut self.is_behind) {
-            engine.manifest.show(Arc::clone(&self.state));
-            let waiting: Vec<_> = self.full.iter().rev().cloned().collect();
-            let kept_by = self.pin.clone();
-            engine.change_view(|old| {
-                let version = engine.versions.build(&self.state, &old.version, &ingested_of(&waiting));
-                View { active, waiting, version, kept_by, generation: old.generation + 1 }
-            });
+        let engine = Arc::clone(&self.engine);
+        let active = self.main.settled()?;
+        let keyspaces = self.main.replay.keyspaces()?;
+        let others: Result<Vec<_>> = self.others.values_mut().map(Order::settled).collect();
+        let (others, state) = (others?, Arc::clone(&self.state));
+        let _showing = engine.streams.showing.lock();
+        hide_keyspaces(&engine, &keyspaces);
+        if self.main.is_behind {
+            engine.manifest.show(Arc::clone(&state));
         }
-        show_keyspaces(engine, &keyspaces);
+        for (order, active) in self.others.values_mut().zip(others) {
+            order.show(&state, active, self.pin.clone());
+        }
+        self.main.show(&state, active, self.pin.clone());
+        show_keyspaces(&engine, &keyspaces);
         Ok(())
+    }
+
+    /// Streams beside the main one are refused from here on, by this name.
+    pub(super) fn refuse_streams(&mut self, what: &'static str) -> Result<()> {
+        self.refuses_streams = Some(what);
+        self.state.check_no_streams(what)
     }
 
     /// Bytes of the entries that logs hold beyond what tables do.
     pub(super) fn replayed_bytes(&self) -> u64 {
-        self.replay.bytes()
+        self.main.replay.bytes()
     }
 
     /// The state whose tables are shown.
@@ -367,7 +458,7 @@ impl Follower {
 
     /// Whether logs create or drop keyspaces of which the state says nothing.
     pub(super) fn changes_keyspaces(&self) -> Result<bool> {
-        let shown: BTreeSet<u32> = self.replay.keyspaces()?.iter().map(|keyspace| keyspace.id).collect();
+        let shown: BTreeSet<u32> = self.main.replay.keyspaces()?.iter().map(|keyspace| keyspace.id).collect();
         Ok(shown != self.state.keyspaces().map(|keyspace| keyspace.id).collect())
     }
 
@@ -377,25 +468,85 @@ impl Follower {
     }
 }
 
+/// What a round has read of the logs.
+enum Seen {
+    /// All that it needs; what the last log lacks.
+    All(Option<Error>),
+    /// By now the manifest names others.
+    OtherLogs,
+}
+
+/// One moment of all streams, as the main log says it.
+#[derive(Debug, Default)]
+struct Cut {
+    main: u64,
+    others: BTreeMap<u32, u64>,
+}
+
+impl Cut {
+    /// What it has of a stream.
+    fn of(&self, stream: u32) -> u64 {
+        if is_enabled(Mutant::ReaderIgnoresCuts) {
+            return u64::MAX;
+        }
+        if stream == MAIN_STREAM { self.main } else { self.others.get(&stream).copied().unwrap_or(0) }
+    }
+
+    /// Takes a newer one from an entry of the main log, if that is one; what it has of that stream.
+    fn meet(&mut self, entry: Option<&LogEntry>) -> u64 {
+        if let Some(entry) = entry
+            && let Ok(mut operations) = Operations::new(&entry.payload)
+            && let Some(Ok(Operation::Cut { reached })) = operations.next()
+        {
+            self.main = entry.first_sequence.saturating_add(u64::from(entry.count)).saturating_sub(1);
+            self.others = reached.into_iter().map(|(stream, sequence)| (stream, sequence.0)).collect();
+        }
+        self.of(MAIN_STREAM)
+    }
+}
+
+/// # Errors
+/// `Unsupported` with streams, each of which is flushed when it wants.
+pub(super) fn check_one_moment(state: &State) -> Result<()> {
+    if !state.has_streams() {
+        return Ok(());
+    }
+    let message = "the database has streams, and what their tables hold is of no one moment";
+    Err(Error::new(ErrorKind::Unsupported, message)
+        .advice("look with its log (`--log` at the prompt), or make a checkpoint and look at that"))
+}
+
+/// Up to where each keyspace of a stream is in tables.
+fn flushed_of(state: &State, stream: u32) -> Vec<(u32, SequenceNumber)> {
+    let of_it = state.keyspaces().filter(|keyspace| keyspace.stream == stream);
+    of_it.map(|keyspace| (keyspace.id, keyspace.flushed)).collect()
+}
+
 /// Takes out of the catalog what is not among these keyspaces. Before their view is shown: in that,
 /// what was dropped is merely empty. And before others are added, which may have the names of what
 /// was dropped.
-fn hide_keyspaces(engine: &Background, keyspaces: &[Arc<KeyspaceInfo>]) {
+fn hide_keyspaces(engine: &Engine, keyspaces: &[Arc<KeyspaceInfo>]) {
     let living: BTreeSet<u32> = keyspaces.iter().map(|keyspace| keyspace.id).collect();
     for gone in engine.catalog.ids().into_iter().filter(|id| !living.contains(id)) {
+        engine.streams.all().iter().for_each(|stream| stream.catalog.remove(gone));
         engine.catalog.remove(gone);
     }
 }
 
 /// Makes the catalog show these keyspaces, which the view has already.
-fn show_keyspaces(engine: &Background, keyspaces: &[Arc<KeyspaceInfo>]) {
+fn show_keyspaces(engine: &Engine, keyspaces: &[Arc<KeyspaceInfo>]) {
     for keyspace in keyspaces {
         match engine.catalog.by_id(keyspace.id) {
             Some(known) if known.options() == keyspace.options() => {}
             Some(known) => {
                 known.set_options(KeyspaceOptions::clone(&keyspace.options()), keyspace.features());
             }
-            None => engine.catalog.insert(keyspace),
+            None => {
+                if let Some(stream) = engine.streams.get(keyspace.stream) {
+                    stream.catalog.insert(keyspace);
+                }
+                engine.catalog.insert(keyspace);
+            }
         }
     }
 }

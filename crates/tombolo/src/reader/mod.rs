@@ -21,6 +21,7 @@
 
 mod driven;
 mod follow;
+mod order;
 mod tasks;
 
 pub(crate) use driven::Driven;
@@ -179,7 +180,6 @@ async fn begin(request: FollowRequest) -> Result<Begun> {
     };
     let kept = pin_newest(&mut chain, reader.lease, pinning).await?;
     let (incarnation, state, tip) = (chain.tip().incarnation, Arc::clone(&kept.state), chain.tip().clone());
-    state.check_no_streams("a reader")?;
     let memtable_bytes = options.memtable_bytes();
     let kept_by = kept.pin.clone();
     let engine = without_claim(WithoutClaim {
@@ -202,8 +202,11 @@ async fn begin(request: FollowRequest) -> Result<Begun> {
         How::Follow(_) => ReadOnly::Following(shown),
         How::Look => ReadOnly::Look { following: shown, tables_only: log_store.is_none() },
     };
-    engine.set_read_only(reads, &refused());
+    for engine in engine.with_streams() {
+        engine.set_read_only(reads.clone(), &refused());
+    }
     if log_store.is_none() && matches!(how, How::Look) {
+        follow::check_one_moment(&engine.manifest.state())?;
         let pins = Arc::new(Pins::new(tip, kept.pin.as_ref()));
         return Ok(Begun { engine, following, follower: None, pins, reader });
     }

@@ -31,7 +31,7 @@ pub(crate) use parts::{Part, PartsRequest, Span, restore_parts};
 pub(crate) use read_only::{CheckpointRequest, WithoutClaim, open_checkpoint, refused, without_claim};
 pub(crate) use replay::Replay;
 pub(crate) use restore::{Copy, HowToCopy, RestoreRequest, claim_empty, copy_tables, restore};
-pub(crate) use streams::ensure as ensure_stream;
+pub(crate) use streams::{ensure as ensure_stream, show_another as show_another_stream};
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

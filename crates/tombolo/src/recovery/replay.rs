@@ -154,7 +154,7 @@ impl Replay {
 
     /// That of another stream, whose keyspaces are those that the logs of the main one have left,
     /// all of which were replayed here.
-    pub(super) fn of_stream(&self, stream: u32, memtable_bytes: u64) -> Replay {
+    pub(crate) fn of_stream(&self, stream: u32, memtable_bytes: u64) -> Replay {
         let is_of_it = |(_, known): &(&u32, &Known)| known.stream == stream;
         let keyspaces = self.keyspaces.iter().filter(is_of_it).map(|(id, known)| (*id, known.clone()));
         Replay {
@@ -192,8 +192,16 @@ impl Replay {
     }
 
     /// The other streams that have keyspaces.
-    pub(super) fn streams(&self) -> BTreeSet<u32> {
+    pub(crate) fn streams(&self) -> BTreeSet<u32> {
         self.keyspaces.values().map(|known| known.stream).filter(|stream| *stream != MAIN_STREAM).collect()
+    }
+
+    /// Of another stream: its keyspaces are those that the logs of the main one have left.
+    pub(crate) fn follow_keyspaces(&mut self, main: &Replay) {
+        let is_of_it = |(_, known): &(&u32, &Known)| known.stream == self.stream;
+        self.keyspaces =
+            main.keyspaces.iter().filter(is_of_it).map(|(id, known)| (*id, known.clone())).collect();
+        (self.next_keyspace, self.manifest_keyspaces) = (main.next_keyspace, main.next_keyspace);
     }
 
     /// The same, with threads of `env` that make memory ready and put into it what waits, once
@@ -214,7 +222,6 @@ impl Replay {
     /// # Errors
     /// `Busy` when the system has no memory.
     pub(crate) fn carry(&mut self, state: &State, older: &[Arc<Sealed>]) -> Result<Replay> {
-        self.settle()?;
         let mut next = Replay::new(state, &self.budget, self.memtable_bytes)?;
         // What the log dropped stays dropped, though the state knows it still; what it created
         // lives, though the state does not know it yet.
@@ -222,6 +229,19 @@ impl Replay {
         let created = self.keyspaces.iter().filter(|(id, _)| **id >= next.manifest_keyspaces);
         next.keyspaces.extend(created.map(|(id, known)| (*id, known.clone())));
         next.next_keyspace = next.next_keyspace.max(self.next_keyspace);
+        self.carry_into(next, older)
+    }
+
+    /// The same, of another stream, of which the logs of the main one say what lives.
+    ///
+    /// # Errors
+    /// As [`Replay::carry`].
+    pub(crate) fn carry_of_stream(&mut self, main: &Replay, older: &[Arc<Sealed>]) -> Result<Replay> {
+        self.carry_into(main.of_stream(self.stream, self.memtable_bytes), older)
+    }
+
+    fn carry_into(&mut self, mut next: Replay, older: &[Arc<Sealed>]) -> Result<Replay> {
+        self.settle()?;
         (next.last, next.contiguous, next.bytes) = (self.last, self.contiguous, self.bytes);
         let older = older.iter().map(|sealed| (&sealed.memtable, sealed.ingested.as_ref()));
         for (memtable, ingested) in older.chain([(&self.memtable, None)]) {
@@ -268,10 +288,13 @@ impl Replay {
     pub(crate) fn take_settings(&mut self, state: &State) {
         self.staged = staged_of(state);
         for keyspace in state.keyspaces() {
-            if let Some(known) = self.keyspaces.get_mut(&keyspace.id)
-                && known.options != *keyspace.options
-            {
+            let Some(known) = self.keyspaces.get_mut(&keyspace.id) else { continue };
+            if known.options != *keyspace.options {
                 known.options = (*keyspace.options).clone();
+            }
+            if known.stream != self.stream {
+                // Here for their streams to ask.
+                known.flushed = keyspace.flushed;
             }
         }
     }
@@ -473,6 +496,7 @@ impl Replay {
                     ));
                 }
             },
+            Operation::Cut { .. } => {}
             Operation::CreateKeyspace { keyspace, .. } | Operation::DropKeyspace { keyspace }
                 if self.stream != MAIN_STREAM =>
             {

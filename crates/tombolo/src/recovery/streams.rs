@@ -10,6 +10,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tombolo_env::{BoxFuture, TaskClass, all};
 use tombolo_format::change::ALL_KEYSPACES;
@@ -22,12 +24,16 @@ use super::{OldLog, Replay, deliver, replay_log, spawn};
 use crate::budget::{Membership, MemoryBudget};
 use crate::engine::{Engine, MainLog, Stream, StreamParts, View};
 use crate::manifest::State;
+use crate::manifest::driver::io::either;
 use crate::options::Options;
 use crate::version::Version;
 use crate::{compaction, flush, write};
 
 /// Lanes that are opened at once.
 const OPENED_AT_ONCE: usize = 16;
+
+/// How often a cut is written while streams are: by so much followers are behind.
+const CUT_EVERY: Duration = Duration::from_millis(250);
 
 /// A stream has memtables of this part of the main one's, or less where there are many.
 const MEMTABLE_PART: u64 = 4;
@@ -158,7 +164,24 @@ async fn begin(main: &Arc<Engine>, found: Found) -> Result<()> {
     let log = MainLog::new(log, LogId { epoch: main.context.epoch, lane });
     let engine = put_together(main, found, log)?;
     serve(&engine);
+    if !main.streams.is_marking.swap(true, Ordering::AcqRel) {
+        let marking = spawn(main, TaskClass::Background, "cuts of streams", keep_marking(Arc::clone(main)));
+        main.tasks.lock().push(marking);
+    }
     Ok(())
+}
+
+/// Shows a stream without a keyspace, which a reader has met in a log.
+///
+/// # Errors
+/// As [`show`].
+pub(crate) fn show_another(main: &Arc<Engine>, stream: u32) -> Result<Arc<Engine>> {
+    let (membership, memtable_bytes) = join(main.budget(), &main.options.load())?;
+    let replay = Replay::none_of(stream, main.budget(), memtable_bytes);
+    let found = Found { stream, replay, old_logs: Vec::new(), membership, memtable_bytes };
+    let main_log = main.main_log();
+    let log = Arc::clone(main_log.log());
+    put_together(main, found, MainLog::new(log, LogId { epoch: main.context.epoch, lane: stream }))
 }
 
 /// Shows the streams of which a state, and what was replayed, has keyspaces. Nobody writes to them.
@@ -212,8 +235,8 @@ fn put_together(main: &Arc<Engine>, found: Found, log: Arc<MainLog>) -> Result<A
     let view = View { active, waiting, version, kept_by: None, generation: 0 };
     let parts = StreamParts { options, log, versions, stream: order, catalog, view, membership, replay_rate };
     let engine = Engine::beside(main, parts);
-    engine.log_bytes_max.store(log_bytes_max, std::sync::atomic::Ordering::Relaxed);
-    engine.counters.replayed_bytes.store(bytes, std::sync::atomic::Ordering::Relaxed);
+    engine.log_bytes_max.store(log_bytes_max, Ordering::Relaxed);
+    engine.counters.replayed_bytes.store(bytes, Ordering::Relaxed);
     main.streams.add(&engine);
     keyspaces.iter().for_each(|keyspace| main.catalog.insert(keyspace));
     Ok(engine)
@@ -234,6 +257,32 @@ fn serve(engine: &Arc<Engine>) {
             async move { deliver(&engine).await }
         });
         engine.tasks.lock().push(events);
+    }
+}
+
+/// Writes cuts into the main log while streams are written to, so that who follows the logs can
+/// show them as of one moment.
+async fn keep_marking(engine: Arc<Engine>) {
+    let (mut last, mut next) = (write::Reached::default(), engine.env.now() + CUT_EVERY);
+    loop {
+        // Subscribed before it looks: a stop in between is not missed.
+        let work = engine.work.subscribe();
+        if engine.is_stopping() {
+            return;
+        }
+        if engine.env.now() < next {
+            either(work, engine.env.sleep_until(next)).await;
+            continue;
+        }
+        let marked = match write::mark_cut(&engine, &mut last) {
+            Ok(Some(marked)) => marked.await,
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = marked {
+            tracing::debug!(%error, "a cut was not written; another one is");
+        }
+        next = engine.env.now() + CUT_EVERY;
     }
 }
 

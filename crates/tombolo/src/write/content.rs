@@ -615,7 +615,7 @@ fn apply_batch(engine: &Engine, commit: &mut Commit, batch: &BatchBuilder, first
                 });
             }
             // Shown with the memtable that is sealed after it: see `ingest`.
-            Operation::Ingest { .. } | Operation::Exchange { .. } => {}
+            Operation::Ingest { .. } | Operation::Exchange { .. } | Operation::Cut { .. } => {}
             Operation::DropKeyspace { keyspace } => {
                 let stream = engine.catalog.by_id(keyspace).map_or(MAIN_STREAM, |info| info.stream);
                 engine.catalog.remove(keyspace);

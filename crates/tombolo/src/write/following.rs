@@ -42,6 +42,7 @@ impl Changed {
             }
             Operation::DropKeyspace { keyspace } => batch.push_drop_keyspace(*keyspace).map(|()| *keyspace),
             Operation::Exchange { keyspace } => batch.push_exchange(*keyspace).map(|()| *keyspace),
+            Operation::Cut { .. } => return Ok(()),
             Operation::Ingest { tables } => {
                 let keyspace = tables.first().map_or(ALL_KEYSPACES, |(_, keyspace)| *keyspace);
                 batch.push_ingest(tables).map(|()| keyspace)
@@ -95,6 +96,7 @@ fn changes_of(engine: &Engine, feed: &FeedState, content: Content<'_>) -> Result
         | Operation::CreateKeyspace { keyspace, .. }
         | Operation::DropKeyspace { keyspace }
         | Operation::Exchange { keyspace } => changes.push(at, *keyspace, &operation),
+        Operation::Cut { .. } => Ok(()),
         Operation::Ingest { tables } => {
             let mut by_keyspace: BTreeMap<u32, Vec<_>> = BTreeMap::new();
             for (table, keyspace) in tables {

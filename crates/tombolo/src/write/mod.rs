@@ -23,6 +23,7 @@
 mod change;
 mod conditions;
 mod content;
+mod cut;
 mod following;
 mod ingest;
 mod ingesting;
@@ -56,6 +57,7 @@ use crate::version::Ingested;
 pub(crate) use conditions::{Conditional, Requirements, write_if};
 use content::{Content, One};
 pub(crate) use content::{Cost, Prepared};
+pub(crate) use cut::{Reached, mark_cut};
 pub(crate) use ingest::{Ingestion, end_behind};
 pub(crate) use ingesting::ingest;
 pub(crate) use keyspaces::{create_keyspace, drop_keyspace};

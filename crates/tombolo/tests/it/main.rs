@@ -73,6 +73,7 @@ mod stalls;
 mod standby;
 mod stores;
 mod streams;
+mod streams_followed;
 mod sweep;
 mod threads;
 mod tiers;

@@ -1,0 +1,217 @@
+//! What a reader knows of one order of writes: the database's own stream, or another.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tombolo_format::manifest::{LogRole, MAIN_STREAM};
+use tombolo_storage::{
+    Error, ErrorKind, LogContext, LogEntry, LogId, LogOffset, LogRecord, LogStore, Result,
+};
+
+use crate::collection::Pinned;
+use crate::engine::{Engine, Sealed, View, ingested_of};
+use crate::manifest::State;
+use crate::memtable::Memtable;
+use crate::recovery::Replay;
+
+/// An entry that was read, and is not to be shown yet.
+struct Held {
+    log: LogId,
+    entry: LogEntry,
+    end: LogOffset,
+    /// It is the first that is read of its log, or after what was trimmed.
+    begins: bool,
+}
+
+impl Held {
+    fn last(&self) -> u64 {
+        last_of(&self.entry)
+    }
+}
+
+fn last_of(entry: &LogEntry) -> u64 {
+    entry.first_sequence.saturating_add(u64::from(entry.count)).saturating_sub(1)
+}
+
+/// What reading an order has come to.
+#[derive(Default)]
+pub(super) struct Looked {
+    /// Entries that were not known before.
+    pub(super) news: u64,
+    /// What the last log lacks.
+    pub(super) lacks: Option<Error>,
+    /// The replay of an entry failed, and nothing heals that.
+    pub(super) is_broken: bool,
+}
+
+/// See the module's documentation.
+pub(super) struct Order {
+    pub(super) engine: Arc<Engine>,
+    /// What the logs hold beyond the state.
+    pub(super) replay: Replay,
+    /// Full memtables, oldest first.
+    full: Vec<Arc<Sealed>>,
+    /// How far each log was read.
+    logs: BTreeMap<LogId, LogOffset>,
+    /// The log that was read last.
+    reading: Option<LogId>,
+    /// Entries beyond what the round shows. Invariant: each was read after those before it.
+    held: VecDeque<Held>,
+    /// The number of the last entry that was read.
+    last_read: u64,
+    /// The view that is shown lacks something.
+    pub(super) is_behind: bool,
+}
+
+impl Order {
+    pub(super) fn new(engine: Arc<Engine>, replay: Replay) -> Order {
+        Order {
+            engine,
+            replay,
+            full: Vec::new(),
+            logs: BTreeMap::new(),
+            reading: None,
+            held: VecDeque::new(),
+            last_read: 0,
+            is_behind: true,
+        }
+    }
+
+    pub(super) fn stream(&self) -> u32 {
+        self.engine.stream_id()
+    }
+
+    fn role(&self) -> LogRole {
+        match self.stream() {
+            MAIN_STREAM => LogRole::Main,
+            stream => LogRole::Stream(stream),
+        }
+    }
+
+    /// How far it was read, or is in the tables of a state: the round must show that.
+    pub(super) fn known(&self, state: &State) -> u64 {
+        self.replay.last_sequence(state).0.max(self.last_read)
+    }
+
+    /// Reads on in all logs of it that the state names, oldest first. What ends beyond the number
+    /// that `limit` gives for an entry is held back, save in a sealed log.
+    ///
+    /// # Errors
+    /// Those of the log, and of the replay: what was not replayed is held.
+    pub(super) async fn read(
+        &mut self,
+        (log_store, context): (&dyn LogStore, &LogContext),
+        state: &State,
+        looked: &mut Looked,
+        mut limit: impl FnMut(Option<&LogEntry>) -> u64,
+    ) -> Result<()> {
+        self.logs.retain(|id, _| state.logs().contains_key(id));
+        self.apply(state, limit(None), looked)?;
+        let role = self.role();
+        for (id, log) in state.logs().iter().filter(|(_, log)| log.role == role) {
+            let known = self.logs.get(id).copied();
+            let from = known.map_or(log.replay_point, |known| known.max(log.replay_point));
+            let is_trimmed = known.is_none_or(|known| known < log.replay_point);
+            if is_trimmed {
+                // In tables, all of it.
+                self.held.retain(|held| held.log != *id);
+            }
+            if log.sealed.is_some_and(|sealed| sealed <= from) {
+                continue;
+            }
+            let mut begins = self.reading != Some(*id) || is_trimmed;
+            let record = LogRecord { id: *id, configuration: log.configuration.clone() };
+            let mut reader = match log.sealed {
+                Some(sealed) => log_store.read(context, &record, from, sealed).await?,
+                None => log_store.tail(context, &record, from).await?,
+            };
+            while let Some((entry, end)) = reader.next().await? {
+                looked.news += 1;
+                let limit = limit(Some(&entry));
+                self.last_read = self.last_read.max(last_of(&entry));
+                let begins = std::mem::take(&mut begins);
+                self.held.push_back(Held { log: *id, entry, end, begins });
+                self.logs.insert(*id, end);
+                self.reading = Some(*id);
+                self.apply(state, limit, looked)?;
+            }
+            looked.lacks = reader.lacks();
+            if looked.lacks.is_some() {
+                // What follows may build on what is lacking.
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replays what was read, up to a number or where a log that is sealed ends.
+    ///
+    /// # Errors
+    /// Those of the replay: the entry stays, and is tried again.
+    pub(super) fn apply(&mut self, state: &State, limit: u64, looked: &mut Looked) -> Result<()> {
+        while let Some(held) = self.held.front() {
+            let Some(log) = state.logs().get(&held.log) else {
+                // All that it held is in tables.
+                self.held.pop_front();
+                continue;
+            };
+            if log.sealed.is_none() && held.last() > limit {
+                return Ok(());
+            }
+            if held.begins {
+                self.replay.begin_log();
+            }
+            if let Err(error) = self.replay.entry(&held.entry) {
+                // Without memory nothing of it was replayed, nor without the state that names its
+                // tables: the next round does.
+                looked.is_broken = !matches!(error.kind(), ErrorKind::Busy | ErrorKind::NotFound);
+                let (epoch, end) = (held.log.epoch, held.end);
+                return Err(error.context(format!("replaying the log of epoch {epoch} up to {end}")));
+            }
+            self.held.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Goes on from another state: `next` makes the replay that goes on of this one and the full
+    /// memtables.
+    ///
+    /// # Errors
+    /// `Busy` when the system has no memory.
+    pub(super) fn carry(
+        &mut self,
+        next: impl FnOnce(&mut Replay, &[Arc<Sealed>]) -> Result<Replay>,
+    ) -> Result<()> {
+        self.replay.memtable()?;
+        self.full.extend(self.replay.take_full());
+        self.replay = next(&mut self.replay, &self.full)?;
+        self.full.clear();
+        Ok(())
+    }
+
+    /// All that was replayed is in memtables; the active one.
+    ///
+    /// # Errors
+    /// `Busy` when the system has no memory.
+    pub(super) fn settled(&mut self) -> Result<Arc<Memtable>> {
+        let active = Arc::clone(self.replay.memtable()?);
+        let more = self.replay.take_full();
+        self.is_behind |= !more.is_empty();
+        self.full.extend(more);
+        Ok(active)
+    }
+
+    /// Shows what was replayed, with the tables of the state. The number first: see `follow`.
+    pub(super) fn show(&mut self, state: &State, active: Arc<Memtable>, kept_by: Option<Arc<Pinned>>) {
+        let engine = &self.engine;
+        engine.stream.visible.fetch_max(self.replay.last_sequence(state).0, Ordering::AcqRel);
+        if std::mem::take(&mut self.is_behind) {
+            let waiting: Vec<_> = self.full.iter().rev().cloned().collect();
+            engine.change_view(|old| {
+                let version = engine.versions.build(state, &old.version, &ingested_of(&waiting));
+                View { active, waiting, version, kept_by, generation: old.generation + 1 }
+            });
+        }
+    }
+}
