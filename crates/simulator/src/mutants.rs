@@ -106,6 +106,7 @@ pub const ALL: &[Hunt] = &[
 /// Hunts for rules of what operations mean, by long histories: for a campaign. The owner's crate
 /// has a test for each. That these notice too says what histories reach.
 pub const SEMANTIC: &[Hunt] = &[
+    hunt(Mutant::DeleteDroppedOverOlder, "metamorphic", 4),
     hunt(Mutant::MergeAnswersAlone, "metamorphic", 4),
     hunt(Mutant::MergeFoldedWithoutProof, "metamorphic", 4),
     hunt(Mutant::PartForgetsWhatItHolds, "metamorphic", 4),
