@@ -303,6 +303,11 @@ impl TableDescription {
         self.properties.known().range_deletes
     }
 
+    /// Whether each of its entries is a value of a key of its own, and nothing else is in it.
+    pub fn is_one_each(&self) -> bool {
+        self.properties.known().one_each && self.range_deletes().is_none()
+    }
+
     /// Whether all that it is about comes before `key`.
     #[inline]
     pub fn ends_before(&self, key: &[u8]) -> bool {

@@ -32,6 +32,8 @@ enum Stage {
     Running(Transaction),
     /// It waits for its decision, under its name.
     Prepared,
+    /// It has ended without an effect, because it could not commit: it may be rolled back still.
+    Failed,
     Ended,
 }
 
@@ -112,20 +114,28 @@ impl TransactionHandle {
         match self.end() {
             // It has done nothing.
             Stage::Fresh => Ok(()),
-            Stage::Running(transaction) => transaction.commit().wait().map(drop),
-            Stage::Prepared => self.database.db.decide(&self.name, true).wait(),
-            Stage::Ended => Err(invalid("the transaction has ended")),
+            Stage::Running(transaction) => {
+                transaction.commit().wait().map(drop).inspect_err(|_| self.stage = Stage::Failed)
+            }
+            Stage::Prepared => self.decide(true),
+            Stage::Failed | Stage::Ended => Err(invalid("the transaction has ended")),
         }
+    }
+
+    /// Without a decision its locks are held still: the caller may try again.
+    fn decide(&mut self, commits: bool) -> Result<()> {
+        let decided = self.database.db.decide(&self.name, commits).wait();
+        decided.inspect_err(|_| self.stage = Stage::Prepared)
     }
 
     fn roll_back(&mut self) -> Result<()> {
         match self.end() {
-            Stage::Fresh => Ok(()),
+            Stage::Fresh | Stage::Failed => Ok(()),
             Stage::Running(transaction) => {
                 transaction.roll_back();
                 Ok(())
             }
-            Stage::Prepared => self.database.db.decide(&self.name, false).wait(),
+            Stage::Prepared => self.decide(false),
             Stage::Ended => Err(invalid("the transaction has ended")),
         }
     }
@@ -243,8 +253,11 @@ pub unsafe extern "C" fn rocksdb_transaction_prepare(
         }
         handle.running()?;
         if let Stage::Running(transaction) = handle.end() {
-            transaction.prepare(&handle.name).wait().map(drop)?;
-            handle.stage = Stage::Prepared;
+            let prepared = transaction.prepare(&handle.name).wait().map(drop);
+            let may_be = |error: &tombolo::Error| error.kind() == ErrorKind::OutcomeUnknown;
+            let is_one = prepared.as_ref().err().is_none_or(may_be);
+            handle.stage = if is_one { Stage::Prepared } else { Stage::Failed };
+            prepared?;
         }
         Ok(())
     });

@@ -305,6 +305,11 @@ static void optimistic(const rocksdb_options_t *options, const char *path) {
   FAILED("Resource busy: ");
   IS(rocksdb_get(base, reading, "a", 1, &length, &error), "first");
   CHECK(rocksdb_get(base, reading, "b", 1, &length, &error) == NULL);
+  // It may be rolled back as any other whose commit failed, once.
+  rocksdb_transaction_rollback(txn, &error);
+  WELL();
+  rocksdb_transaction_rollback(txn, &error);
+  FAILED("Invalid argument: ");
   rocksdb_transaction_destroy(txn);
   rocksdb_optimistictransaction_options_destroy(of);
   rocksdb_optimistictransactiondb_close_base_db(base);

@@ -294,7 +294,7 @@ impl Writer {
                 Err(Stop::Error(error)) if TROUBLES.contains(&error.kind()) => {
                     // A store that is away stays so for a while.
                     let is_away = error.to_string().contains(AWAY);
-                    let unit = if is_away { self.writers.rest_max.as_secs().max(1) / 20 } else { 1 };
+                    let unit = if is_away { (self.writers.rest_max.as_secs() / 20).max(1) } else { 1 };
                     self.process.sleep(Duration::from_millis(unit * self.random.below(1000))).await;
                     continue;
                 }

@@ -242,7 +242,7 @@ impl Spread {
         for (table, before) in alone(&tables) {
             let description = table.description();
             let (first, last) = (&description.first_key, &description.last_key);
-            let says = description.properties.known().one_each
+            let says = description.is_one_each()
                 && (description.last_sequence <= self.moment.0 || is_enabled(Mutant::CountIgnoresMoment));
             if !says {
                 continue;
