@@ -17,6 +17,8 @@ final class Call implements AutoCloseable {
     private static final int BYTES = 1 << 16;
     /** The error's place, then the length's. */
     private static final int PLACES = 16;
+    /** No argument has these: they are left for the places of calls within the call. */
+    private static final int LEFT = 4096;
 
     private static final ThreadLocal<Call> OF_THREAD = ThreadLocal.withInitial(Call::new);
 
@@ -67,7 +69,7 @@ final class Call implements AutoCloseable {
     /** Fresh memory until the call ends. */
     MemorySegment allocate(long bytes) {
         long rounded = (bytes + 15) & ~15L;
-        if (rounded <= BYTES - top) {
+        if (rounded <= BYTES - LEFT - top) {
             MemorySegment given = memory.asSlice(top, bytes);
             top += rounded;
             return given;

@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * An open database: ordered maps of bytes, its keyspaces. Any number of threads may use it at once.
@@ -16,6 +17,8 @@ import java.util.concurrent.ConcurrentHashMap;
 public final class Database implements AutoCloseable {
     private final Handle handle;
     private final Map<String, Keyspace> keyspaces = new ConcurrentHashMap<>();
+    /** Held while keyspaces come and go, so that a name has the handle of the keyspace that it names. */
+    private final ReentrantLock naming = new ReentrantLock();
 
     private Database(MemorySegment pointer) {
         handle = new Handle(pointer, "database");
@@ -164,13 +167,15 @@ public final class Database implements AutoCloseable {
      * @return the keyspace, which is closed with the database
      */
     public Keyspace createKeyspace(String name, String settings) {
-        Keyspace made = use((database, call) -> {
-            var pointer = (MemorySegment) Native.CREATE_KEYSPACE.invokeExact(
-                    database, call.text(name), call.text(settings), 0, call.error());
-            call.check();
-            return new Keyspace(pointer, this, name);
-        });
-        return kept(made);
+        naming.lock();
+        try {
+            return opened(
+                    name,
+                    (database, call) -> (MemorySegment) Native.CREATE_KEYSPACE.invokeExact(
+                            database, call.text(name), call.text(settings), 0, call.error()));
+        } finally {
+            naming.unlock();
+        }
     }
 
     private Keyspace keyspace(String name, Use<MemorySegment> open) {
@@ -181,20 +186,25 @@ public final class Database implements AutoCloseable {
         if (known != null) {
             return known;
         }
-        Keyspace opened = use((database, call) -> {
+        naming.lock();
+        try {
+            known = keyspaces.get(name);
+            return known != null ? known : opened(name, open);
+        } finally {
+            naming.unlock();
+        }
+    }
+
+    /** Opens one, and keeps it until the database is closed. */
+    private Keyspace opened(String name, Use<MemorySegment> open) {
+        Keyspace keyspace = use((database, call) -> {
             MemorySegment pointer = open.with(database, call);
             call.check();
             return new Keyspace(pointer, this, name);
         });
-        return kept(opened);
-    }
-
-    /** Keeps it until the database is closed; one of the same name stays. */
-    private Keyspace kept(Keyspace keyspace) {
-        Keyspace earlier = keyspaces.putIfAbsent(keyspace.name(), keyspace);
+        Keyspace earlier = keyspaces.put(name, keyspace);
         if (earlier != null) {
-            keyspace.destroy();
-            return earlier;
+            earlier.destroy();
         }
         if (handle.isClosed()) {
             keyspace.destroy();
@@ -208,11 +218,17 @@ public final class Database implements AutoCloseable {
      * @param name its name
      */
     public void dropKeyspace(String name) {
-        use((database, call) -> {
-            Native.DROP_KEYSPACE.invokeExact(database, call.text(name), call.error());
-            return null;
-        });
-        Keyspace known = keyspaces.remove(name);
+        Keyspace known;
+        naming.lock();
+        try {
+            use((database, call) -> {
+                Native.DROP_KEYSPACE.invokeExact(database, call.text(name), call.error());
+                return null;
+            });
+            known = keyspaces.remove(name);
+        } finally {
+            naming.unlock();
+        }
         if (known != null) {
             known.destroy();
         }

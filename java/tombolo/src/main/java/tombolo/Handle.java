@@ -70,8 +70,14 @@ final class Handle {
                 return;
             }
         } while (!users.compareAndSet(before, before | CLOSED));
+        // A thread that is interrupted does not park: it is told so again afterwards.
+        boolean interrupted = false;
         while ((users.get() & ~CLOSED) != 0) {
             LockSupport.parkNanos(20_000);
+            interrupted |= Thread.interrupted();
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
         }
         try {
             destroy.destroy(pointer);

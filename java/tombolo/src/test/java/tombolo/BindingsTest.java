@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -184,6 +185,34 @@ class BindingsTest {
         assertInstanceOf(
                 TomboloException.Closed.class,
                 assertThrows(TomboloException.class, () -> other.get(bytes("2"))));
+    }
+
+    /** A keyspace that is made while one of its name is dropped is the new one. */
+    @Test
+    void aNameIsOfTheNewKeyspaceBesideADrop() throws Exception {
+        for (int round = 0; round < 30; round++) {
+            database.openOrCreateKeyspace("k", null).put(bytes("k"), bytes("old"), Durability.ACCEPTED);
+            AtomicReference<Throwable> wrong = new AtomicReference<>();
+            Thread dropping = Thread.ofPlatform().start(() -> {
+                try {
+                    database.dropKeyspace("k");
+                } catch (Throwable thrown) {
+                    wrong.set(thrown);
+                }
+            });
+            Keyspace made = null;
+            while (made == null && wrong.get() == null) {
+                try {
+                    made = database.createKeyspace("k", null);
+                } catch (TomboloException.AlreadyExists early) {
+                    Thread.onSpinWait();
+                }
+            }
+            dropping.join();
+            assertNull(wrong.get());
+            assertNull(made.get(bytes("k")));
+            assertSame(made, database.keyspace("k"));
+        }
     }
 
     @Test

@@ -1,52 +1,102 @@
 package tombolo.kafka;
 
 import java.util.NoSuchElementException;
-import java.util.Set;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
-import org.apache.kafka.streams.errors.ProcessorStateException;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import tombolo.Cursor;
+import tombolo.Keyspace;
 import tombolo.TomboloException;
+import tombolo.Transaction;
 
-/** The entries of a cursor, one way. It is closed with its store. */
+/**
+ * The entries of a range, one way. One that began in a transaction goes on over what is committed
+ * once that has ended. It is closed with its store.
+ */
 final class EntryIterator implements KeyValueIterator<Bytes, byte[]> {
-    private final Cursor cursor;
+    private final StoreDatabase database;
+    private final Keyspace keyspace;
+    private final byte[] from;
+    private final byte[] to;
     private final boolean forward;
-    private final String store;
-    private final Set<EntryIterator> open;
+    private volatile Cursor cursor;
+    /** Where it began; null when that is no transaction, or one that has ended. */
+    private Transaction transaction;
     private KeyValue<Bytes, byte[]> next;
+    /** The key of the newest entry that was found. */
+    private byte[] last;
     private boolean begun;
     private volatile boolean closed;
 
-    EntryIterator(Cursor cursor, boolean forward, String store, Set<EntryIterator> open) {
-        this.cursor = cursor;
+    EntryIterator(
+            StoreDatabase database,
+            Transaction transaction,
+            Keyspace keyspace,
+            byte[] from,
+            byte[] to,
+            boolean forward) {
+        this.database = database;
+        this.transaction = transaction;
+        this.keyspace = keyspace;
+        this.from = from;
+        this.to = to;
         this.forward = forward;
-        this.store = store;
-        this.open = open;
-        open.add(this);
+        cursor = transaction == null
+                ? keyspace.cursor(from, to, null)
+                : transaction.cursor(keyspace, from, to);
     }
 
     @Override
     public boolean hasNext() {
-        if (closed) {
-            throw new InvalidStateStoreException("Iterator for store " + store + " is closed");
-        }
-        if (next == null) {
+        validateOpen();
+        while (next == null) {
             try {
                 boolean stands = begun ? (forward ? cursor.next() : cursor.prev())
                         : (forward ? cursor.seekToFirst() : cursor.seekToLast());
                 begun = true;
-                if (stands) {
-                    next = KeyValue.pair(Bytes.wrap(cursor.key()), cursor.value());
+                if (!stands) {
+                    return false;
                 }
+                next = KeyValue.pair(Bytes.wrap(cursor.key()), cursor.value());
+                last = next.key.get();
             } catch (TomboloException failed) {
-                throw new ProcessorStateException("reading store " + store + ": " + failed.getMessage(),
-                        failed);
+                validateOpen();
+                if (!goesOnAfterCommit()) {
+                    throw database.failed("reading", failed);
+                }
             }
         }
-        return next != null;
+        return true;
+    }
+
+    private void validateOpen() {
+        if (closed) {
+            throw new InvalidStateStoreException("Iterator for store " + database.store() + " is closed");
+        }
+    }
+
+    /** Goes on past the last entry over what is committed, if it was a transaction's, which has ended. */
+    private boolean goesOnAfterCommit() {
+        // A commit that runs is waited for, and the store is not closed meanwhile.
+        synchronized (database) {
+            validateOpen();
+            if (transaction == null || database.isRunning(transaction)) {
+                return false;
+            }
+            cursor.close();
+            try {
+                cursor = keyspace.cursor(
+                        forward && last != null ? Keys.after(last) : from,
+                        !forward && last != null ? last : to,
+                        null);
+            } catch (TomboloException failed) {
+                throw database.failed("reading", failed);
+            }
+            transaction = null;
+            begun = false;
+            return true;
+        }
     }
 
     @Override
@@ -67,14 +117,10 @@ final class EntryIterator implements KeyValueIterator<Bytes, byte[]> {
         return next.key;
     }
 
-    boolean isClosed() {
-        return closed;
-    }
-
     @Override
     public void close() {
         closed = true;
-        open.remove(this);
+        database.forget(this);
         cursor.close();
     }
 }

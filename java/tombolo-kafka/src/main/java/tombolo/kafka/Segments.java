@@ -12,6 +12,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.metrics.Sensor;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.errors.ProcessorStateException;
 import org.apache.kafka.streams.processor.BatchingStateRestoreCallback;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
@@ -66,14 +67,16 @@ abstract class Segments implements StateStore {
                 Thread.currentThread().getName(),
                 context.taskId().toString(),
                 ProcessorContextUtils.metricsImpl(context));
-        database.open(context);
-        for (String keyspace : database.keyspaceNames()) {
-            if (keyspace.startsWith(NAME)) {
-                long from = Long.parseLong(keyspace.substring(NAME.length()));
-                segments.put(from / interval, database.keyspace(keyspace));
+        segments.clear();
+        database.open(context, () -> {
+            for (String keyspace : database.keyspaceNames()) {
+                if (keyspace.startsWith(NAME)) {
+                    long from = Long.parseLong(keyspace.substring(NAME.length()));
+                    segments.put(from / interval, database.keyspace(keyspace));
+                }
             }
-        }
-        context.register(root, (BatchingStateRestoreCallback) this::restore);
+            context.register(root, (BatchingStateRestoreCallback) this::restore);
+        });
     }
 
     private synchronized void restore(Collection<KeyValue<byte[], byte[]>> records) {
@@ -165,6 +168,7 @@ abstract class Segments implements StateStore {
         private final byte[] end;
         private final boolean forward;
         private final Wanted wanted;
+        private Keyspace span;
         private EntryIterator entries;
 
         private Walk(Iterator<Keyspace> spans, byte[] first, byte[] end, boolean forward, Wanted wanted) {
@@ -178,21 +182,28 @@ abstract class Segments implements StateStore {
         @Override
         public boolean hasNext() {
             while (database.isOpen()) {
-                if (entries == null) {
-                    if (!spans.hasNext()) {
-                        return false;
+                try {
+                    if (entries == null) {
+                        if (!spans.hasNext()) {
+                            return false;
+                        }
+                        span = spans.next();
+                        if (isGone(span)) {
+                            continue;
+                        }
+                        entries = database.iterator(span, first, end, forward);
                     }
-                    Keyspace span = spans.next();
-                    if (isGone(span)) {
-                        continue;
+                    while (entries.hasNext()) {
+                        if (wanted.is(entries.peekNextKey().get())) {
+                            return true;
+                        }
+                        entries.next();
                     }
-                    entries = database.iterator(span, first, end, forward);
-                }
-                while (entries.hasNext()) {
-                    if (wanted.is(entries.peekNextKey().get())) {
-                        return true;
+                } catch (ProcessorStateException failed) {
+                    // Of a span that was dropped meanwhile nothing more is shown.
+                    if (!isGone(span)) {
+                        throw failed;
                     }
-                    entries.next();
                 }
                 close();
             }

@@ -4,19 +4,27 @@ import java.io.File;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.HashSet;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
+import java.util.TreeMap;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigException;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.ProcessorStateException;
+import org.apache.kafka.streams.errors.StreamsException;
+import org.apache.kafka.streams.errors.TaskMigratedException;
 import org.apache.kafka.streams.processor.StateStoreContext;
+import org.apache.kafka.streams.processor.internals.ProcessorContextImpl;
+import org.apache.kafka.streams.processor.internals.Task;
 import org.apache.kafka.streams.query.Position;
 import org.apache.kafka.streams.state.internals.PositionSerde;
 import org.apache.kafka.streams.state.internals.StoreQueryUtils;
@@ -55,6 +63,10 @@ final class StoreDatabase {
     private static final String PARTITION = "offset ";
     /** That Kafka took its offsets away: it begins with nothing when it is opened again. */
     private static final byte[] CORRUPTED = "corrupted".getBytes(StandardCharsets.UTF_8);
+    /** The settings that all keyspaces of records have. */
+    private static final byte[] SETTINGS = "settings".getBytes(StandardCharsets.UTF_8);
+    /** Of a write of several records that need not be whole. */
+    private static final long WRITE_BYTES = 4 << 20;
 
     private final String store;
     private final Set<EntryIterator> iterators = Collections.synchronizedSet(new HashSet<>());
@@ -63,7 +75,9 @@ final class StoreDatabase {
     private Database database;
     private Keyspace offsets;
     private Position position = Position.emptyPosition();
-    private String settings;
+    private final Map<String, String> settings = new TreeMap<>();
+    /** Whether keyspaces that exist may have others. */
+    private boolean othersSet;
     private boolean transactional;
     private Transaction transaction;
     /** Dropped with the next commit, so that what it undoes is whole. */
@@ -74,8 +88,16 @@ final class StoreDatabase {
         this.store = store;
     }
 
-    /** Opens or creates it, as the application's configuration says. */
-    synchronized void open(StateStoreContext context) {
+    String store() {
+        return store;
+    }
+
+    /**
+     * Opens or creates it, as the application's configuration says.
+     *
+     * @param then is run with it open; when that fails it is closed again
+     */
+    synchronized void open(StateStoreContext context, Runnable then) {
         this.context = context;
         Map<String, Object> configs = context.appConfigs();
         transactional = configs.containsKey(TRANSACTIONAL)
@@ -83,18 +105,14 @@ final class StoreDatabase {
                 : StreamsConfig.EXACTLY_ONCE_V2.equals(
                         configs.get(StreamsConfig.PROCESSING_GUARANTEE_CONFIG));
         Options options = new Options();
-        StringBuilder ofKeyspaces = new StringBuilder();
+        settings.clear();
         configs.forEach((name, value) -> {
             if (name.startsWith(OF_DATABASES)) {
                 options.set(name.substring(OF_DATABASES.length()), String.valueOf(value));
             } else if (name.startsWith(OF_KEYSPACES)) {
-                ofKeyspaces.append(name.substring(OF_KEYSPACES.length()))
-                        .append('=')
-                        .append(value)
-                        .append(' ');
+                settings.put(name.substring(OF_KEYSPACES.length()), String.valueOf(value));
             }
         });
-        settings = ofKeyspaces.toString();
         String uri = uri(configs);
         try {
             open(uri, options);
@@ -107,13 +125,34 @@ final class StoreDatabase {
             position =
                     known == null ? Position.emptyPosition() : PositionSerde.deserialize(
                             ByteBuffer.wrap(known));
+            byte[] set = offsets.get(SETTINGS);
+            othersSet = !Arrays.equals(set == null ? new byte[0] : set, bytes(settingsText()));
+            open = true;
+            then.run();
         } catch (TomboloException failed) {
+            giveUp();
+            throw failed("opening", failed);
+        } catch (RuntimeException | Error failed) {
+            giveUp();
+            throw failed;
+        }
+    }
+
+    private void giveUp() {
+        open = false;
+        try {
             if (database != null) {
                 database.close();
             }
-            throw failed("opening", failed);
+        } catch (TomboloException later) {
+            // What was first says more.
         }
-        open = true;
+    }
+
+    private String settingsText() {
+        StringBuilder text = new StringBuilder();
+        settings.forEach((name, value) -> text.append(name).append('=').append(value).append(' '));
+        return text.toString();
     }
 
     private void open(String uri, Options options) {
@@ -123,12 +162,30 @@ final class StoreDatabase {
 
     private String uri(Map<String, Object> configs) {
         Object base = configs.get(URI);
-        if (base != null) {
+        // Each instance has all of a global store, and is the only writer of its own.
+        if (base != null && context.taskId().subtopology() >= 0) {
+            refuseReplicas(configs);
             String below = "/" + context.applicationId() + "/" + context.taskId() + "/" + store;
             return base.toString().replaceFirst("/+$", "") + below;
         }
         File directory = new File(new File(context.stateDir(), "tombolo"), store);
         return "file://" + directory.getAbsolutePath();
+    }
+
+    /** A replica would take the database from the task that it shall stand by. */
+    private void refuseReplicas(Map<String, Object> configs) {
+        Object replicas = configs.get(StreamsConfig.NUM_STANDBY_REPLICAS_CONFIG);
+        if (replicas != null && Integer.parseInt(replicas.toString().strip()) > 0) {
+            throw new ConfigException(StreamsConfig.NUM_STANDBY_REPLICAS_CONFIG, replicas,
+                    "with " + URI + " a task that moves finds its state there, and a standby replica would"
+                            + " take it from the active task: set it to 0");
+        }
+        if (context instanceof ProcessorContextImpl task && task.taskType() == Task.TaskType.STANDBY) {
+            throw new ConfigException("with " + URI + " a task that moves finds its state there, and a"
+                    + " warm-up replica of " + context.taskId() + " would take it from the active task: set "
+                    + StreamsConfig.ACCEPTABLE_RECOVERY_LAG_CONFIG + " to " + Long.MAX_VALUE + " in all"
+                    + " instances, so that Kafka makes none");
+        }
     }
 
     boolean isOpen() {
@@ -155,15 +212,28 @@ final class StoreDatabase {
 
     /** The keyspace of records of that name, which is created if it does not exist. */
     Keyspace keyspace(String name) {
-        return database.openOrCreateKeyspace(name, settings);
+        try {
+            boolean sets = othersSet && database.keyspaceNames().contains(name);
+            Keyspace keyspace = database.openOrCreateKeyspace(name, settingsText());
+            if (sets) {
+                settings.forEach(keyspace::set);
+            }
+            return keyspace;
+        } catch (TomboloException failed) {
+            throw failed("opening a keyspace of", failed);
+        }
     }
 
     /** The names of the keyspaces of records that are not condemned. */
     synchronized List<String> keyspaceNames() {
-        List<String> names = new ArrayList<>(database.keyspaceNames());
-        names.remove(OFFSETS);
-        names.removeAll(condemned);
-        return names;
+        try {
+            List<String> names = new ArrayList<>(database.keyspaceNames());
+            names.remove(OFFSETS);
+            names.removeAll(condemned);
+            return names;
+        } catch (TomboloException failed) {
+            throw failed("reading", failed);
+        }
     }
 
     /** Drops a keyspace with the next commit. */
@@ -171,8 +241,12 @@ final class StoreDatabase {
         condemned.add(keyspace);
     }
 
-    private ProcessorStateException failed(String doing, TomboloException failed) {
-        return new ProcessorStateException(doing + " store " + store + ": " + failed.getMessage(), failed);
+    /** As Kafka knows it: a task that another process has is let go of, and no end of the thread. */
+    StreamsException failed(String doing, TomboloException failed) {
+        String message = doing + " store " + store + ": " + failed.getMessage();
+        return failed instanceof TomboloException.Fenced
+                ? new TaskMigratedException(message, failed)
+                : new ProcessorStateException(message, failed);
     }
 
     /** Writes a record of the stream's; null removes it. */
@@ -205,7 +279,7 @@ final class StoreDatabase {
         }
     }
 
-    /** Writes several records of the stream's, together. */
+    /** Writes several records of the stream's, in few writes. */
     synchronized void putAll(Keyspace keyspace, List<KeyValue<byte[], byte[]>> records) {
         validateOpen();
         try {
@@ -213,7 +287,7 @@ final class StoreDatabase {
                 if (transactional) {
                     records.forEach(record -> write(keyspace, record.key, record.value));
                 } else {
-                    batch(records, record -> keyspace, Durability.ACCEPTED);
+                    batch(records, record -> keyspace, Durability.ACCEPTED, WRITE_BYTES);
                 }
                 StoreQueryUtils.updatePosition(position, context);
             }
@@ -227,19 +301,24 @@ final class StoreDatabase {
         Keyspace of(KeyValue<byte[], byte[]> record);
     }
 
-    /** Takes records of the changelog, which are committed there: they need no transaction. */
+    /**
+     * Takes records of the changelog, which are committed there: they need no transaction, and are
+     * any number of writes.
+     */
     synchronized void restore(Collection<KeyValue<byte[], byte[]>> records, Place place) {
         validateOpen();
         try {
-            batch(records, place, Durability.ACCEPTED);
+            batch(records, place, Durability.ACCEPTED, WRITE_BYTES);
         } catch (TomboloException failed) {
             throw failed("restoring", failed);
         }
     }
 
+    /** Writes records, in writes of at least so many bytes but for the last. */
     private void batch(
-            Collection<KeyValue<byte[], byte[]>> records, Place place, Durability survives) {
+            Collection<KeyValue<byte[], byte[]>> records, Place place, Durability survives, long enough) {
         try (Batch batch = new Batch()) {
+            long bytes = 0;
             for (KeyValue<byte[], byte[]> record : records) {
                 Keyspace keyspace = place.of(record);
                 if (keyspace == null) {
@@ -249,6 +328,12 @@ final class StoreDatabase {
                     batch.delete(keyspace, record.key);
                 } else {
                     batch.put(keyspace, record.key, record.value);
+                    bytes += record.value.length;
+                }
+                bytes += record.key.length;
+                if (bytes >= enough) {
+                    database.write(batch, survives);
+                    bytes = 0;
                 }
             }
             database.write(batch, survives);
@@ -275,21 +360,32 @@ final class StoreDatabase {
     EntryIterator iterator(Keyspace keyspace, byte[] from, byte[] to, boolean forward) {
         validateOpen();
         try {
-            return new EntryIterator(cursor(keyspace, from, to), forward, store, iterators);
+            EntryIterator iterator = null;
+            if (transactional) {
+                synchronized (this) {
+                    if (transaction != null) {
+                        iterator = new EntryIterator(this, transaction, keyspace, from, to, forward);
+                    }
+                }
+            }
+            if (iterator == null) {
+                iterator = new EntryIterator(this, null, keyspace, from, to, forward);
+            }
+            iterators.add(iterator);
+            return iterator;
         } catch (TomboloException failed) {
             throw failed("reading", failed);
         }
     }
 
-    private Cursor cursor(Keyspace keyspace, byte[] from, byte[] to) {
-        if (transactional) {
-            synchronized (this) {
-                if (transaction != null) {
-                    return transaction.cursor(keyspace, from, to);
-                }
-            }
-        }
-        return keyspace.cursor(from, to, null);
+    /** Whether a transaction has not ended. */
+    synchronized boolean isRunning(Transaction some) {
+        return some == transaction;
+    }
+
+    /** Closes an iterator no more. */
+    void forget(EntryIterator iterator) {
+        iterators.remove(iterator);
     }
 
     /** Makes durable what was written, and with it up to where the changelog is in it. */
@@ -336,9 +432,12 @@ final class StoreDatabase {
             serialized.get(at);
             said.add(KeyValue.pair(POSITION, at));
         }
+        if (othersSet) {
+            said.add(KeyValue.pair(SETTINGS, bytes(settingsText())));
+        }
         if (transaction == null) {
             // Of one stream: what was accepted before it is durable with it.
-            batch(said, record -> offsets, Durability.DURABLE);
+            batch(said, record -> offsets, Durability.DURABLE, Long.MAX_VALUE);
         } else {
             try (Transaction ending = transaction) {
                 said.forEach(record -> write(offsets, record.key, record.value));
@@ -347,8 +446,14 @@ final class StoreDatabase {
                 transaction = null;
             }
         }
-        condemned.forEach(database::dropKeyspace);
-        condemned.clear();
+        othersSet = false;
+        for (Iterator<String> names = condemned.iterator(); names.hasNext(); names.remove()) {
+            try {
+                database.dropKeyspace(names.next());
+            } catch (TomboloException.NotFound gone) {
+                // An earlier drop took effect, and said an error.
+            }
+        }
     }
 
     private static byte[] bytes(String text) {

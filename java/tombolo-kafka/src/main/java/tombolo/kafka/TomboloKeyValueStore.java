@@ -50,11 +50,12 @@ public class TomboloKeyValueStore implements KeyValueStore<Bytes, byte[]> {
     @Override
     public void init(StateStoreContext context, StateStore root) {
         this.context = context;
-        database.open(context);
-        records = database.keyspace("default");
-        context.register(
-                root, (BatchingStateRestoreCallback) restored -> database.restore(restored,
-                        record -> records));
+        database.open(context, () -> {
+            records = database.keyspace("default");
+            context.register(
+                    root, (BatchingStateRestoreCallback) restored -> database.restore(restored,
+                            record -> records));
+        });
     }
 
     @Override

@@ -15,7 +15,8 @@ import org.apache.kafka.streams.state.WindowStore;
  * <p>Each task of each store has a database of its own: in the task's state directory, or below
  * {@code tombolo.uri} where the configuration has that, such as {@code s3://bucket/state}. In a
  * bucket a task that moves to another machine finds its state there, and restores what the changelog
- * has beyond it. {@code tombolo.database.NAME} and {@code tombolo.keyspace.NAME} are settings.
+ * has beyond it; standby and warm-up replicas are refused then. Global stores lie in the state
+ * directory always. {@code tombolo.database.NAME} and {@code tombolo.keyspace.NAME} are settings.
  */
 public final class TomboloStores {
     private static final String SCOPE = "tombolo";
