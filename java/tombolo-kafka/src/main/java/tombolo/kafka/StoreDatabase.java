@@ -303,12 +303,15 @@ final class StoreDatabase {
 
     /**
      * Takes records of the changelog, which are committed there: they need no transaction, and are
-     * any number of writes.
+     * any number of writes. Nothing is said of a database that another process has: whatever
+     * restoring throws ends Kafka's thread, and the commit after it tells that the task is migrated.
      */
     synchronized void restore(Collection<KeyValue<byte[], byte[]>> records, Place place) {
         validateOpen();
         try {
             batch(records, place, Durability.ACCEPTED, WRITE_BYTES);
+        } catch (TomboloException.Fenced | TaskMigratedException taken) {
+            // Nothing is durable here any more.
         } catch (TomboloException failed) {
             throw failed("restoring", failed);
         }
