@@ -60,6 +60,17 @@ impl Counts {
     }
 }
 
+/// The programs of tests that take longest, longest first; the others go by their size.
+const LONGEST: [(&str, &str); 7] = [
+    ("tombolo", "it"),
+    ("tombolo-simulator", "it"),
+    ("tombolo-storage", "lib"),
+    ("tombolo-cli", "it"),
+    ("tombolo", "lib"),
+    ("tombolo-simulator", "lib"),
+    ("tombolo-zoned", "it"),
+];
+
 /// Compiles them, as a step.
 pub fn compile(context: &Context<'_>, log: &Log) -> Outcome {
     let built = context.built(log)?;
@@ -71,9 +82,13 @@ pub fn run(context: &Context<'_>, log: &Log) -> Outcome {
     let built = context.built(log)?;
     let mut wanted: Vec<&TestProgram> =
         built.tests.iter().filter(|test| context.scope.has(&test.package)).collect();
-    // The largest first, which hold most tests: so none of them is left alone at the end.
-    wanted
-        .sort_by_key(|test| std::cmp::Reverse(std::fs::metadata(&test.executable).map_or(0, |it| it.len())));
+    // Those that take longest first: so none of them is left alone at the end.
+    let place = |test: &TestProgram| {
+        let is_it = |(package, target): &(&str, &str)| test.package == *package && test.target == *target;
+        LONGEST.iter().position(is_it).unwrap_or(LONGEST.len())
+    };
+    let bytes = |test: &TestProgram| std::fs::metadata(&test.executable).map_or(0, |it| it.len());
+    wanted.sort_by_key(|test| (place(test), std::cmp::Reverse(bytes(test))));
     let (next, counts, failures) =
         (AtomicUsize::new(0), Mutex::new(Counts::default()), Mutex::new(Vec::new()));
     let work = || {

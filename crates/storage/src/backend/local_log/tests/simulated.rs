@@ -177,11 +177,16 @@ fn a_killed_writer_loses_nothing_accepted() {
     crash_everywhere(Crash::Kill, RESTING, 1);
 }
 
+/// One seed of each moment; in a deep run so many.
+fn seeds(many: u64) -> u64 {
+    if std::env::var_os("TOMBOLO_DEEP").is_some() { many } else { 1 }
+}
+
 #[test]
 fn a_power_loss_anywhere_loses_nothing_durable() {
-    crash_everywhere(Crash::PowerLoss, SHORT, 3);
-    crash_everywhere(Crash::PowerLoss, ROLLING, 2);
-    crash_everywhere(Crash::PowerLoss, RESTING, 2);
+    crash_everywhere(Crash::PowerLoss, SHORT, seeds(3));
+    crash_everywhere(Crash::PowerLoss, ROLLING, seeds(2));
+    crash_everywhere(Crash::PowerLoss, RESTING, seeds(2));
 }
 
 type Taken = Arc<Mutex<Option<Option<Result<(LogOffset, Vec<LogEntry>)>>>>>;
@@ -219,7 +224,7 @@ pub(super) fn fence_at(
 fn a_writer_paused_anywhere_acknowledges_nothing_beyond_the_seal() {
     for form in FORMS {
         for (plan, seeds) in [(SHORT, 4), (Plan { trim_every: 0, ..ROLLING }, 2), (RESTING, 2)] {
-            for seed in 0..seeds {
+            for seed in 0..self::seeds(seeds) {
                 let mut number = 1;
                 while let Some(verdict) = fence_at(seed, form, plan, number) {
                     if let Err(violation) = verdict {
