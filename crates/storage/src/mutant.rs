@@ -65,6 +65,7 @@ pub enum Mutant {
     CutFixedTwice,
     CheckpointFlushesGoOn,
     ReaderIgnoresCuts,
+    ReaderMeetsCutsLate,
     ReaderOfStreamsMissesLogs,
     StreamNeverBegun,
     HotGoesCold,

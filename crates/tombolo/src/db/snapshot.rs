@@ -108,6 +108,14 @@ impl Snapshot {
         // Looked at after the number was taken: a stream that begins meanwhile holds nothing that a
         // write up to there has followed.
         if engine.streams.is_any() {
+            if !has_streams && engine.is_read_only() {
+                // A round has met the first one since, and may be showing it.
+                if engine.snapshots.close(opened.sequence) {
+                    engine.work.raise();
+                }
+                drop(showing);
+                return Snapshot::new(handle);
+            }
             let before = opened.sequence;
             {
                 let _commit = engine.stream.commit.lock();

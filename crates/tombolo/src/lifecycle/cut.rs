@@ -9,9 +9,11 @@
 //! Invariant: a state is chosen only if no stream in it goes beyond the cut. Closing lets flushes
 //! go at any time: then the checkpoint is not made.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tombolo_format::key::SequenceNumber;
+use tombolo_format::manifest::MAIN_STREAM;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
@@ -25,6 +27,9 @@ pub(super) struct Cut {
     main: Arc<Engine>,
     /// Up to where each stream is in it.
     reached: Vec<(Arc<Engine>, SequenceNumber)>,
+    /// Up to where streams had come that nobody writes to any more. One that begins again while
+    /// flushes are held back goes on from there.
+    before: BTreeMap<u32, SequenceNumber>,
     is_held: bool,
 }
 
@@ -37,8 +42,10 @@ impl Cut {
         let engines = main.with_streams();
         let is_kept = is_held && !is_enabled(Mutant::CheckpointFlushesGoOn);
         let reached = write::seal_together(&engines, is_kept);
+        let before = main.manifest.state().streams().clone();
         drop(held);
-        Cut { main: Arc::clone(main), reached: engines.into_iter().zip(reached).collect(), is_held }
+        let reached = engines.into_iter().zip(reached).collect();
+        Cut { main: Arc::clone(main), reached, before, is_held }
     }
 
     /// Whether flushes are held back.
@@ -65,13 +72,18 @@ impl Cut {
         self.main.let_flushes_go();
         let reached = |stream| {
             let of_it = |(engine, _): &&(Arc<Engine>, _)| engine.stream_id() == stream;
-            self.reached.iter().find(of_it).map_or(SequenceNumber::ZERO, |(_, last)| *last)
+            let of_now = self.reached.iter().find(of_it).map(|(_, last)| *last);
+            of_now.or_else(|| self.before.get(&stream).copied()).unwrap_or(SequenceNumber::ZERO)
         };
         let is_beyond = |(stream, last): (&u32, &SequenceNumber)| *last > reached(*stream);
         if !state.has_streams() || is_enabled(Mutant::CheckpointFlushesGoOn) {
             return Ok(());
         }
         if !self.is_held {
+            // One that is about to begin has a log, and nothing in it.
+            if state.keyspaces().all(|keyspace| keyspace.stream == MAIN_STREAM) {
+                return Ok(());
+            }
             return Err(Error::new(ErrorKind::Retry, "a stream was begun while a checkpoint was made"));
         }
         if state.streams().iter().any(is_beyond) {

@@ -17,7 +17,7 @@ use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::mark::MarkKind;
 use tombolo_format::manifest::{MAIN_STREAM, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
-use tombolo_storage::{Error, ErrorKind, LogContext, LogEntry, LogStore, Result};
+use tombolo_storage::{Epoch, Error, ErrorKind, LogContext, LogEntry, LogId, LogStore, Result};
 
 use super::order::{Looked, Order};
 use crate::collection::{Pinned, pin_for_reader};
@@ -192,7 +192,7 @@ impl Follower {
             state,
             main: Order::new(Arc::clone(engine), replay),
             others,
-            cut: Cut::default(),
+            cut: Cut::none(Epoch::NONE),
             refuses_streams: None,
             broken: None,
         })
@@ -269,7 +269,10 @@ impl Follower {
             kept.state.check_no_streams(what)?;
         }
         let changed = |stream| flushed_of(&kept.state, stream) != flushed_of(&self.state, stream);
-        let is_new = kept.state.next_keyspace_id() != self.state.next_keyspace_id();
+        // A drop whose log was trimmed since the round before is in the state alone.
+        let ids = |state: &State| state.keyspaces().map(|keyspace| keyspace.id).collect::<Vec<_>>();
+        let is_new = kept.state.next_keyspace_id() != self.state.next_keyspace_id()
+            || ids(&kept.state) != ids(&self.state);
         if changed(MAIN_STREAM) || is_new {
             self.main.carry(|replay, full| replay.carry(&kept.state, full))?;
         } else {
@@ -324,16 +327,17 @@ impl Follower {
         state: &State,
         looked: &mut Looked,
     ) -> Result<bool> {
-        if self.others.is_empty() && !state.has_streams() {
+        if !state.has_streams() && self.main.replay.streams().is_empty() {
             // One that begins while it is read has its log in a later state.
             let context = &self.context;
             self.main.read((log_store, context), state, looked, |_| u64::MAX).await?;
             if self.main.replay.streams().is_empty() {
+                self.meet_streams()?;
                 return Ok(true);
             }
         }
         self.look(log_store, state, looked).await?;
-        let mut wanted = self.known(state);
+        let mut wanted = self.wanted(state);
         for look in 0..LOOKS_MAX {
             looked.news = 0;
             self.look(log_store, state, looked).await?;
@@ -341,10 +345,10 @@ impl Follower {
                 self.main.apply(state, u64::MAX, looked)?;
                 self.meet_streams()?;
             }
-            if self.others.len() >= wanted.len() {
+            if !self.main.replay.streams().iter().all(|stream| wanted.contains_key(stream)) {
                 // One that the main log has begun: its own log was not looked at before.
                 self.look(log_store, state, looked).await?;
-                wanted = self.known(state);
+                wanted = self.wanted(state);
                 continue;
             }
             if looked.news == 0 {
@@ -369,6 +373,7 @@ impl Follower {
         let cut = &mut self.cut;
         let logs = (log_store, &self.context);
         self.main.read(logs, state, looked, |entry| cut.meet(entry)).await?;
+        self.cut.end_before(state.logs().keys().map(|id| id.epoch).max());
         self.meet_streams()?;
         for (stream, order) in &mut self.others {
             if let Some(lacks) = looked.lacks.take() {
@@ -399,9 +404,12 @@ impl Follower {
         Ok(())
     }
 
-    /// How far each stream was read, or is in tables.
-    fn known(&self, state: &State) -> BTreeMap<u32, u64> {
-        let others = self.others.iter().map(|(stream, order)| (*stream, order.known(state)));
+    /// How far each stream that has keyspaces was read, or is in tables. Cuts may lack the others,
+    /// to which nobody writes any more.
+    fn wanted(&self, state: &State) -> BTreeMap<u32, u64> {
+        let living = self.main.replay.streams();
+        let others = self.others.iter().filter(|(stream, _)| living.contains(stream));
+        let others = others.map(|(stream, order)| (*stream, order.known(state)));
         others.chain([(MAIN_STREAM, self.main.known(state))]).collect()
     }
 
@@ -477,13 +485,21 @@ enum Seen {
 }
 
 /// One moment of all streams, as the main log says it.
-#[derive(Debug, Default)]
+///
+/// Numbers in it may have been accepted, and lost with their writer: the next one gives them out
+/// again, and nothing of that is in the cut. So it ends with the epoch of the log that holds it.
+#[derive(Debug)]
 struct Cut {
+    epoch: Epoch,
     main: u64,
     others: BTreeMap<u32, u64>,
 }
 
 impl Cut {
+    fn none(epoch: Epoch) -> Cut {
+        Cut { epoch, main: 0, others: BTreeMap::new() }
+    }
+
     /// What it has of a stream.
     fn of(&self, stream: u32) -> u64 {
         if is_enabled(Mutant::ReaderIgnoresCuts) {
@@ -493,8 +509,9 @@ impl Cut {
     }
 
     /// Takes a newer one from an entry of the main log, if that is one; what it has of that stream.
-    fn meet(&mut self, entry: Option<&LogEntry>) -> u64 {
-        if let Some(entry) = entry
+    fn meet(&mut self, entry: Option<(LogId, &LogEntry)>) -> u64 {
+        self.end_before(entry.map(|(log, _)| log.epoch));
+        if let Some((_, entry)) = entry.filter(|(log, _)| log.epoch >= self.epoch)
             && let Ok(mut operations) = Operations::new(&entry.payload)
             && let Some(Ok(Operation::Cut { reached })) = operations.next()
         {
@@ -502,6 +519,13 @@ impl Cut {
             self.others = reached.into_iter().map(|(stream, sequence)| (stream, sequence.0)).collect();
         }
         self.of(MAIN_STREAM)
+    }
+
+    /// There are logs of this epoch: a cut of one before ends.
+    fn end_before(&mut self, epoch: Option<Epoch>) {
+        if let Some(epoch) = epoch.filter(|epoch| *epoch > self.epoch) {
+            *self = Cut::none(epoch);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tombolo_format::manifest::{LogRole, MAIN_STREAM};
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{
     Error, ErrorKind, LogContext, LogEntry, LogId, LogOffset, LogRecord, LogStore, Result,
 };
@@ -104,7 +105,7 @@ impl Order {
         (log_store, context): (&dyn LogStore, &LogContext),
         state: &State,
         looked: &mut Looked,
-        mut limit: impl FnMut(Option<&LogEntry>) -> u64,
+        mut limit: impl FnMut(Option<(LogId, &LogEntry)>) -> u64,
     ) -> Result<()> {
         self.logs.retain(|id, _| state.logs().contains_key(id));
         self.apply(state, limit(None), looked)?;
@@ -128,7 +129,7 @@ impl Order {
             };
             while let Some((entry, end)) = reader.next().await? {
                 looked.news += 1;
-                let limit = limit(Some(&entry));
+                let limit = limit(Some((*id, &entry)));
                 self.last_read = self.last_read.max(last_of(&entry));
                 let begins = std::mem::take(&mut begins);
                 self.held.push_back(Held { log: *id, entry, end, begins });
@@ -205,6 +206,10 @@ impl Order {
     /// Shows what was replayed, with the tables of the state. The number first: see `follow`.
     pub(super) fn show(&mut self, state: &State, active: Arc<Memtable>, kept_by: Option<Arc<Pinned>>) {
         let engine = &self.engine;
+        // A snapshot of before sees nothing of this, also of a stream that was met since.
+        if let Some(cuts) = engine.snapshots.cuts().filter(|_| !is_enabled(Mutant::ReaderMeetsCutsLate)) {
+            cuts.meet();
+        }
         engine.stream.visible.fetch_max(self.replay.last_sequence(state).0, Ordering::AcqRel);
         if std::mem::take(&mut self.is_behind) {
             let waiting: Vec<_> = self.full.iter().rev().cloned().collect();

@@ -125,7 +125,12 @@ pub(super) async fn replay(
 /// Those of the log store and the manifest.
 pub(super) async fn serve_found(main: &Arc<Engine>, found: Vec<Found>) -> Result<()> {
     let begun = found.into_iter().map(|found| Box::pin(begin(main, found)) as BoxFuture<'_, Result<()>>);
-    all(begun.collect(), OPENED_AT_ONCE).await.into_iter().collect()
+    all(begun.collect(), OPENED_AT_ONCE).await.into_iter().collect::<Result<()>>()?;
+    // Also where logs are of streams that have no keyspace any more: their followers want cuts.
+    if main.streams.is_any() || main.manifest.state().has_streams() {
+        begin_marking(main);
+    }
+    Ok(())
 }
 
 /// Begins a stream unless it is there: its first keyspace is about to be made. One manifest record.
@@ -148,7 +153,9 @@ pub(crate) async fn ensure(main: &Arc<Engine>, stream: u32) -> Result<()> {
     let options = Options::clone(&main.options.load());
     let (membership, memtable_bytes) = join(main.budget(), &options)?;
     let replay = Replay::none_of(stream, main.budget(), memtable_bytes);
-    begin(main, Found { stream, replay, old_logs: Vec::new(), membership, memtable_bytes }).await
+    begin(main, Found { stream, replay, old_logs: Vec::new(), membership, memtable_bytes }).await?;
+    begin_marking(main);
+    Ok(())
 }
 
 fn refused(when: &str, advice: &'static str) -> Error {
@@ -164,11 +171,16 @@ async fn begin(main: &Arc<Engine>, found: Found) -> Result<()> {
     let log = MainLog::new(log, LogId { epoch: main.context.epoch, lane });
     let engine = put_together(main, found, log)?;
     serve(&engine);
+    Ok(())
+}
+
+/// Has cuts of later writes written, if none are yet.
+fn begin_marking(main: &Arc<Engine>) {
     if !main.streams.is_marking.swap(true, Ordering::AcqRel) {
-        let marking = spawn(main, TaskClass::Background, "cuts of streams", keep_marking(Arc::clone(main)));
+        let marking = keep_marking(Arc::clone(main), write::Reached::now(main));
+        let marking = spawn(main, TaskClass::Background, "cuts of streams", marking);
         main.tasks.lock().push(marking);
     }
-    Ok(())
 }
 
 /// Shows a stream without a keyspace, which a reader has met in a log.
@@ -262,8 +274,8 @@ fn serve(engine: &Arc<Engine>) {
 
 /// Writes cuts into the main log while streams are written to, so that who follows the logs can
 /// show them as of one moment.
-async fn keep_marking(engine: Arc<Engine>) {
-    let (mut last, mut next) = (write::Reached::default(), engine.env.now() + CUT_EVERY);
+async fn keep_marking(engine: Arc<Engine>, mut last: write::Reached) {
+    let mut next = engine.env.now() + CUT_EVERY;
     loop {
         // Subscribed before it looks: a stop in between is not missed.
         let work = engine.work.subscribe();
@@ -272,6 +284,11 @@ async fn keep_marking(engine: Arc<Engine>) {
         }
         if engine.env.now() < next {
             either(work, engine.env.sleep_until(next)).await;
+            continue;
+        }
+        if !engine.streams.is_any() && !engine.manifest.state().has_streams() {
+            // Those that were are gone by now.
+            next = engine.env.now() + CUT_EVERY;
             continue;
         }
         let marked = match write::mark_cut(&engine, &mut last) {

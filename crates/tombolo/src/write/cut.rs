@@ -18,10 +18,19 @@ use crate::options::Durability;
 const CUTS_BYTES_MAX: u64 = 1 << 20;
 
 /// What a cut has found.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
     main: u64,
     others: Vec<(u32, SequenceNumber)>,
+}
+
+impl Reached {
+    /// The numbers that are visible now.
+    pub(crate) fn now(engine: &Engine) -> Reached {
+        let streams = engine.streams.all();
+        let of_it = |stream: &Arc<Engine>| (stream.stream_id(), stream.stream.visible());
+        Reached { main: engine.stream.visible().0, others: streams.iter().map(of_it).collect() }
+    }
 }
 
 /// Writes a cut unless nothing was committed since `last`; resolves once it is durable.
@@ -29,9 +38,7 @@ pub(crate) struct Reached {
 /// # Errors
 /// `Busy` while writes wait for room; those of the log.
 pub(crate) fn mark_cut(engine: &Arc<Engine>, last: &mut Reached) -> Result<Option<Op<()>>> {
-    let streams = engine.streams.all();
-    let visible = || streams.iter().map(|stream| (stream.stream_id(), stream.stream.visible())).collect();
-    if *last == (Reached { main: engine.stream.visible().0, others: visible() }) {
+    if *last == Reached::now(engine) {
         return Ok(None);
     }
     let (cut, rotates, committed) = {
@@ -42,7 +49,8 @@ pub(crate) fn mark_cut(engine: &Arc<Engine>, last: &mut Reached) -> Result<Optio
             let fixed = stream.snapshots.cuts().and_then(|cuts| cuts.at(cut));
             (stream.stream_id(), fixed.map_or(SequenceNumber::ZERO, |fixed| fixed.sequence))
         };
-        let others: Vec<_> = streams.iter().map(of_cut).collect();
+        // Here, as what the main stream's number implies may be of one that has begun since.
+        let others: Vec<_> = engine.streams.all().iter().map(of_cut).collect();
         let mut prepared = Prepared::default();
         let pushed = prepared.batch.push_cut(&others);
         let pushed = pushed.map_err(|error| Error::new(ErrorKind::Bug, error.to_string()));
@@ -57,7 +65,9 @@ pub(crate) fn mark_cut(engine: &Arc<Engine>, last: &mut Reached) -> Result<Optio
         if rotates {
             rotate(engine, &mut commit, None);
         }
-        *last = Reached { main: commit.last, others };
+        if committed.is_ok() {
+            *last = Reached { main: commit.last, others };
+        }
         (cut, rotates, committed)
     };
     engine.streams.close_cut(cut);

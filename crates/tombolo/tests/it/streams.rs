@@ -808,6 +808,56 @@ fn clones_of_checkpoints_share_tables_of_streams() {
     });
 }
 
+/// The numbers of a stream that nobody writes to any more stay in the manifest. It may begin again
+/// while a checkpoint is made.
+#[test]
+fn a_checkpoint_beside_a_stream_that_was() {
+    run("memory", |stores| async move {
+        let objects = FaultObjectStore::new(&stores.env, Arc::clone(&stores.objects), stores.plan.clone());
+        let stores = Stores { objects: Arc::new(objects), ..stores };
+        let db = stores.open().await;
+        let all = three(&db).await;
+        rounds(&all, 0..2).await;
+        db.flush().await.unwrap();
+        db.drop_keyspace("two").await.unwrap();
+        db.flush().await.unwrap();
+        drop((db, all));
+        let db = stores.open().await;
+        db.checkpoint("without").await.unwrap();
+        db.keyspace("one").unwrap().put(b"k", b"v").await.unwrap();
+        let is_table = |asked: &Asked<'_>| asked.kind == RequestKind::Create;
+        stores.plan.inject(Rule::new(is_table, Fault::Delay(Duration::from_secs(20))).times(1));
+        let made = db.checkpoint("begins again");
+        stores.env.sleep(Duration::from_secs(1)).await;
+        let two = db.create_keyspace("two", of_stream(2)).await.unwrap();
+        for number in 0..20u8 {
+            two.put([number], vec![number; 9000]).await.unwrap();
+        }
+        made.await.unwrap();
+        let then = stores.builder().at_checkpoint("begins again").open_read_only().await.unwrap();
+        assert_eq!(value(&then.keyspace("one").unwrap(), b"k").await.unwrap(), b"v");
+        assert!(then.keyspace("two").is_err());
+    });
+}
+
+/// Nothing is written where nothing changes.
+#[test]
+fn an_idle_opening_writes_no_cut() {
+    run("memory", |stores| async move {
+        let db = stores.open().await;
+        let all = three(&db).await;
+        rounds(&all, 0..2).await;
+        drop((db, all));
+        let db = stores.open().await;
+        let opened = db.snapshot().sequence();
+        stores.env.sleep(Duration::from_secs(2)).await;
+        assert_eq!(db.snapshot().sequence(), opened);
+        db.keyspace("one").unwrap().put(b"k", b"v").await.unwrap();
+        stores.env.sleep(Duration::from_secs(2)).await;
+        assert_eq!(db.snapshot().sequence(), opened + 1);
+    });
+}
+
 /// Closing does not wait for what a checkpoint waits for, and none is made that is of no one
 /// moment.
 #[test]

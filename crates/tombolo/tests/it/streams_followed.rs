@@ -11,12 +11,12 @@ use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, Rule};
 
 use crate::streams::{KINDS, NAMES, Stores, at, of_stream, rounds, run, three, value};
 
-/// Writes to three streams in turn, each write after the one before is durable, until it is told to
+/// Writes to streams in turn, each write after the one before is durable, until it is told to
 /// end; says how many.
-async fn write_on(env: Env, all: [Keyspace; 3], written: Arc<Mutex<u64>>, ends: Arc<Mutex<bool>>) {
+async fn write_on(env: Env, all: Vec<Keyspace>, written: Arc<Mutex<u64>>, ends: Arc<Mutex<bool>>) {
     let mut number = *written.lock();
     while !*ends.lock() {
-        let keys = &all[(number % 3) as usize];
+        let keys = &all[number as usize % all.len()];
         keys.put(b"k", number.to_be_bytes()).await.unwrap();
         number += 1;
         *written.lock() = number;
@@ -54,7 +54,7 @@ fn a_reader_follows_streams(kind: &str) {
         let all = three(&db).await;
         rounds(&all, 0..1).await;
         let (written, ends) = (Arc::new(Mutex::new(3)), Arc::new(Mutex::new(false)));
-        let writing = write_on(stores.env.clone(), all.clone(), Arc::clone(&written), Arc::clone(&ends));
+        let writing = write_on(stores.env.clone(), all.to_vec(), Arc::clone(&written), Arc::clone(&ends));
         let writing = stores.env.spawn(TaskClass::Foreground, "writer", writing);
         let of_log = |asked: &Asked<'_>| {
             matches!(asked.kind, RequestKind::LogRead) || asked.name.contains("log-objects/")
@@ -117,7 +117,96 @@ fn a_reader_follows_streams_in_memory() {
 
 #[test]
 fn readers_and_looks_show_one_cut_of_all_streams() {
-    KINDS.into_iter().for_each(a_reader_follows_streams);
+    let kinds = if crate::is_deep() { &KINDS[..] } else { &KINDS[1..3] };
+    kinds.iter().for_each(|kind| a_reader_follows_streams(kind));
+}
+
+/// The flush of the drop of a stream's keyspace trims the log that has it.
+#[test]
+fn readers_see_drops_of_which_no_log_says_anything() {
+    run("memory", |stores| async move {
+        let db = stores.open().await;
+        let all = three(&db).await;
+        rounds(&all, 0..1).await;
+        db.flush().await.unwrap();
+        let reader = stores.builder().open_reader(ReaderOptions::default()).await.unwrap();
+        reader.refresh().await.unwrap();
+        db.drop_keyspace("two").await.unwrap();
+        db.flush().await.unwrap();
+        reader.refresh().await.unwrap();
+        assert!(reader.keyspace("two").is_err());
+        all[0].put(b"k", b"v").await.unwrap();
+        reader.refresh().await.unwrap();
+        assert_eq!(value(&reader.default_keyspace(), b"k").await.unwrap(), b"v");
+    });
+}
+
+/// A stream without a keyspace is in no cut, and a writer that finds none may yet have logs of one.
+#[test]
+fn readers_follow_when_streams_are_gone() {
+    run("memory", |stores| async move {
+        let mut db = stores.open().await;
+        let all = three(&db).await;
+        rounds(&all, 0..1).await;
+        drop(all);
+        let reader = stores.builder().open_reader(ReaderOptions::default()).await.unwrap();
+        let written = Arc::new(Mutex::new(3));
+        for gone in ["two", "one"] {
+            db.drop_keyspace(gone).await.unwrap();
+            drop(db);
+            db = stores.open().await;
+            for flushes in [false, true] {
+                if flushes {
+                    db.flush().await.unwrap();
+                }
+                let all: Vec<_> = NAMES.iter().filter_map(|name| db.keyspace(name).ok()).collect();
+                let ends = Arc::new(Mutex::new(false));
+                let writing = write_on(stores.env.clone(), all, Arc::clone(&written), Arc::clone(&ends));
+                let writing = stores.env.spawn(TaskClass::Foreground, "writer", writing);
+                let of_log = |asked: &Asked<'_>| asked.kind == RequestKind::LogRead;
+                stores.plan.inject(Rule::new(of_log, Fault::Delay(Duration::from_millis(5))));
+                stores.env.sleep(Duration::from_millis(10)).await;
+                let before = *written.lock() - 1;
+                reader.refresh().await.unwrap();
+                let look = stores.builder().open_read_only().await.unwrap();
+                for shown in [reader.db(), &look] {
+                    let mut newest = 0;
+                    for keys in NAMES.iter().filter_map(|name| shown.keyspace(name).ok()) {
+                        let found = value(&keys, b"k").await.unwrap();
+                        newest = newest.max(u64::from_be_bytes(found.try_into().unwrap()));
+                    }
+                    assert!(newest >= before, "{newest} of {before}, without {gone}");
+                    assert!(shown.keyspace(gone).is_err());
+                }
+                look.close().await.unwrap();
+                *ends.lock() = true;
+                writing.await;
+                stores.plan.clear();
+            }
+        }
+    });
+}
+
+/// A snapshot of a reader sees nothing of what a later round shows, also of a stream that it meets.
+fn a_snapshot_of_before_a_stream() {
+    run("memory", |stores| async move {
+        let db = stores.open().await;
+        let all = three(&db).await;
+        rounds(&all, 0..1).await;
+        let reader = stores.builder().open_reader(ReaderOptions::default()).await.unwrap();
+        let before = reader.snapshot();
+        let more = db.create_keyspace("more", of_stream(9)).await.unwrap();
+        more.put(b"k", b"v").await.unwrap();
+        reader.refresh().await.unwrap();
+        let more = reader.keyspace("more").unwrap();
+        assert_eq!(value(&more, b"k").await.unwrap(), b"v");
+        assert_eq!(at(&before, &more, b"k").await, None);
+    });
+}
+
+#[test]
+fn snapshots_of_readers_do_not_see_streams_that_are_met_after() {
+    a_snapshot_of_before_a_stream();
 }
 
 /// Operands are counted once, whether they are in the log or in tables by now.
@@ -217,6 +306,11 @@ mod mutants {
     #[test]
     fn readers_that_miss_logs_named_meanwhile() {
         notices(Mutant::ReaderOfStreamsMissesLogs, a_stream_begins_while_a_reader_looks);
+    }
+
+    #[test]
+    fn readers_whose_snapshots_meet_streams_late() {
+        notices(Mutant::ReaderMeetsCutsLate, a_snapshot_of_before_a_stream);
     }
 
     #[test]
