@@ -65,6 +65,10 @@ pub enum Mutant {
     CutFixedTwice,
     CheckpointFlushesGoOn,
     ReaderIgnoresCuts,
+    /// A reader holds all that it reads of a stream beyond what it may show.
+    ReaderHoldsAll,
+    /// What a reader has passed over, as it held enough, is not read again.
+    ReaderForgetsPassed,
     ReaderMeetsCutsLate,
     ReaderOfStreamsMissesLogs,
     StreamNeverBegun,

@@ -352,8 +352,12 @@ impl Follower {
                 continue;
             }
             if looked.news == 0 {
+                let logs = (log_store, &self.context);
                 for order in self.others.values_mut() {
-                    order.apply(state, u64::MAX, looked)?;
+                    order.apply_all(logs, state, looked).await?;
+                    if let Some(lacks) = looked.lacks.take() {
+                        return Err(lacks);
+                    }
                 }
                 return Ok(false);
             }

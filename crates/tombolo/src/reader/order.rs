@@ -31,6 +31,11 @@ impl Held {
     }
 }
 
+/// What holding an entry takes.
+fn bytes_of(entry: &LogEntry) -> u64 {
+    (size_of::<Held>() + entry.payload.len()) as u64
+}
+
 fn last_of(entry: &LogEntry) -> u64 {
     entry.first_sequence.saturating_add(u64::from(entry.count)).saturating_sub(1)
 }
@@ -59,6 +64,11 @@ pub(super) struct Order {
     reading: Option<LogId>,
     /// Entries beyond what the round shows. Invariant: each was read after those before it.
     held: VecDeque<Held>,
+    /// What they take. Invariant: at most `held_bytes_max`, and one entry, save of the main stream.
+    held_bytes: u64,
+    held_bytes_max: u64,
+    /// How far each log was looked at where no more was to be held: the rest is read again.
+    passed: BTreeMap<LogId, LogOffset>,
     /// The number of the last entry that was read.
     last_read: u64,
     /// The view that is shown lacks something.
@@ -67,6 +77,11 @@ pub(super) struct Order {
 
 impl Order {
     pub(super) fn new(engine: Arc<Engine>, replay: Replay) -> Order {
+        // The main log says where cuts are: all of it must be read.
+        let held_bytes_max = match engine.stream_id() {
+            MAIN_STREAM => u64::MAX,
+            _ => engine.options.memtable_bytes(),
+        };
         Order {
             engine,
             replay,
@@ -74,6 +89,9 @@ impl Order {
             logs: BTreeMap::new(),
             reading: None,
             held: VecDeque::new(),
+            held_bytes: 0,
+            held_bytes_max,
+            passed: BTreeMap::new(),
             last_read: 0,
             is_behind: true,
         }
@@ -96,7 +114,8 @@ impl Order {
     }
 
     /// Reads on in all logs of it that the state names, oldest first. What ends beyond the number
-    /// that `limit` gives for an entry is held back, save in a sealed log.
+    /// that `limit` gives for an entry is held back, save in a sealed log. Once that is much,
+    /// the rest is only looked at, and read again by the next call.
     ///
     /// # Errors
     /// Those of the log, and of the replay: what was not replayed is held.
@@ -108,6 +127,8 @@ impl Order {
         mut limit: impl FnMut(Option<(LogId, &LogEntry)>) -> u64,
     ) -> Result<()> {
         self.logs.retain(|id, _| state.logs().contains_key(id));
+        self.passed.retain(|id, _| state.logs().contains_key(id));
+        let mut passes = false;
         self.apply(state, limit(None), looked)?;
         let role = self.role();
         for (id, log) in state.logs().iter().filter(|(_, log)| log.role == role) {
@@ -117,6 +138,7 @@ impl Order {
             if is_trimmed {
                 // In tables, all of it.
                 self.held.retain(|held| held.log != *id);
+                self.held_bytes = self.held.iter().map(|held| bytes_of(&held.entry)).sum();
             }
             if log.sealed.is_some_and(|sealed| sealed <= from) {
                 continue;
@@ -128,10 +150,22 @@ impl Order {
                 None => log_store.tail(context, &record, from).await?,
             };
             while let Some((entry, end)) = reader.next().await? {
-                looked.news += 1;
+                let is_news = self.passed.get(id).is_none_or(|passed| *passed < end);
+                looked.news += u64::from(is_news);
                 let limit = limit(Some((*id, &entry)));
                 self.last_read = self.last_read.max(last_of(&entry));
+                // What comes after it is passed too, also in the next log.
+                passes |= self.held_bytes > self.held_bytes_max && !is_enabled(Mutant::ReaderHoldsAll);
+                if passes {
+                    if is_news {
+                        self.passed.insert(*id, end);
+                    }
+                    continue;
+                }
                 let begins = std::mem::take(&mut begins);
+                let bytes = bytes_of(&entry);
+                assert!(self.held_bytes <= self.held_bytes_max, "more is held than may be");
+                self.held_bytes = self.held_bytes.saturating_add(bytes);
                 self.held.push_back(Held { log: *id, entry, end, begins });
                 self.logs.insert(*id, end);
                 self.reading = Some(*id);
@@ -152,8 +186,10 @@ impl Order {
     /// Those of the replay: the entry stays, and is tried again.
     pub(super) fn apply(&mut self, state: &State, limit: u64, looked: &mut Looked) -> Result<()> {
         while let Some(held) = self.held.front() {
+            let bytes = bytes_of(&held.entry);
             let Some(log) = state.logs().get(&held.log) else {
                 // All that it held is in tables.
+                self.held_bytes = self.held_bytes.saturating_sub(bytes);
                 self.held.pop_front();
                 continue;
             };
@@ -170,9 +206,34 @@ impl Order {
                 let (epoch, end) = (held.log.epoch, held.end);
                 return Err(error.context(format!("replaying the log of epoch {epoch} up to {end}")));
             }
+            self.held_bytes = self.held_bytes.saturating_sub(bytes);
             self.held.pop_front();
         }
         Ok(())
+    }
+
+    /// Replays all that calls of [`Order::read`] have found, where a look at it has found no more.
+    ///
+    /// # Errors
+    /// As those.
+    pub(super) async fn apply_all(
+        &mut self,
+        logs: (&dyn LogStore, &LogContext),
+        state: &State,
+        looked: &mut Looked,
+    ) -> Result<()> {
+        let has_passed = |id: &LogId, passed: &LogOffset| {
+            self.logs.get(id).is_none_or(|read| read < passed) && state.logs().contains_key(id)
+        };
+        if !self.passed.iter().any(|(id, passed)| has_passed(id, passed)) {
+            return self.apply(state, u64::MAX, looked);
+        }
+        if is_enabled(Mutant::ReaderForgetsPassed) {
+            return self.apply(state, u64::MAX, looked);
+        }
+        // Entries that come meanwhile have greater numbers, and are held.
+        let last = self.last_read;
+        self.read(logs, state, looked, |_| last).await
     }
 
     /// Goes on from another state: `next` makes the replay that goes on of this one and the full

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo::{Db, Env, Keyspace, KeyspaceOptions, OperatorName, ReaderOptions, TakeOver};
+use tombolo::{Db, Env, Keyspace, KeyspaceOptions, OperatorName, Options, ReaderOptions, TakeOver};
 use tombolo_env::TaskClass;
 use tombolo_storage::layer::RequestKind;
 use tombolo_storage::layer::fault::{Asked, Fault, FaultObjectStore, Rule};
@@ -297,6 +297,64 @@ fn readers_go_on_in_the_next_lane() {
     a_reader_follows_a_lane_that_ends();
 }
 
+/// Between two cuts more is written than a reader holds, and after the last one too: it looks at
+/// that, goes on without holding it, and shows it once it may.
+fn a_reader_holds_little_of_a_stream() {
+    run("memory", |stores| async move {
+        let large = Options::parse(["memory_bytes=268435456", "memtable_bytes=33554432"]).unwrap();
+        let db = stores.builder().options(large).open().await.unwrap();
+        let all = three(&db).await;
+        rounds(&all, 0..1).await;
+        // Its memtables of streams have 64 KiB.
+        let reader = stores.builder().open_reader(ReaderOptions::default()).await.unwrap();
+        let of_log = |asked: &Asked<'_>| asked.kind == RequestKind::LogRead;
+        stores.plan.inject(Rule::new(of_log, Fault::Delay(Duration::from_millis(5))));
+        let (written, ends) = (Arc::new(Mutex::new(3u64)), Arc::new(Mutex::new(false)));
+        let (env, now, end) = (stores.env.clone(), Arc::clone(&written), Arc::clone(&ends));
+        let of_all = all.clone();
+        let writing = stores.env.spawn(TaskClass::Foreground, "writer", async move {
+            let mut number = *now.lock();
+            while !*end.lock() {
+                let keys = &of_all[number as usize % of_all.len()];
+                keys.put(b"large", vec![7; 12_000]).await.unwrap();
+                keys.put(b"k", number.to_be_bytes()).await.unwrap();
+                number += 1;
+                *now.lock() = number;
+                env.sleep(Duration::from_millis(3)).await;
+            }
+        });
+        for _ in 0..3 {
+            stores.env.sleep(Duration::from_millis(100)).await;
+            let before = *written.lock() - 1;
+            reader.refresh().await.unwrap();
+            assert!(one_moment_of(reader.db()).await >= before);
+        }
+        *ends.lock() = true;
+        writing.await;
+        stores.plan.clear();
+        let mut number = *written.lock();
+        for _ in 0..2 {
+            for _ in 0..60 {
+                let keys = &all[number as usize % all.len()];
+                keys.put(number.to_be_bytes(), vec![7; 12_000]).await.unwrap();
+                keys.put(b"k", number.to_be_bytes()).await.unwrap();
+                number += 1;
+            }
+            reader.refresh().await.unwrap();
+            assert_eq!(one_moment_of(reader.db()).await, number - 1);
+            for written in number - 60..number {
+                let keys = reader.keyspace(NAMES[written as usize % NAMES.len()]).unwrap();
+                assert!(value(&keys, &written.to_be_bytes()).await.is_some(), "write {written}");
+            }
+        }
+    });
+}
+
+#[test]
+fn readers_hold_little_of_a_stream_and_go_on() {
+    a_reader_holds_little_of_a_stream();
+}
+
 #[cfg(feature = "mutants")]
 mod mutants {
     use tombolo_storage::mutant::{Mutant, notices};
@@ -311,6 +369,16 @@ mod mutants {
     #[test]
     fn readers_whose_snapshots_meet_streams_late() {
         notices(Mutant::ReaderMeetsCutsLate, a_snapshot_of_before_a_stream);
+    }
+
+    #[test]
+    fn readers_that_hold_all() {
+        notices(Mutant::ReaderHoldsAll, a_reader_holds_little_of_a_stream);
+    }
+
+    #[test]
+    fn readers_that_forget_what_they_passed_over() {
+        notices(Mutant::ReaderForgetsPassed, a_reader_holds_little_of_a_stream);
     }
 
     #[test]
