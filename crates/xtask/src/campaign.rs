@@ -200,6 +200,17 @@ const CAMPAIGNS: &[Campaign] = &[
         runs: &[Habit(&["rdma"])],
     },
     Campaign {
+        name: "zoned",
+        protects: "a zoned NVMe device in a guest, its power cut 50 times; a simulated one at each operation; what \
+            flash is spared",
+        minutes: 50,
+        runs: &[
+            Habit(&["simulate", "--scenario", "zones", "--whole"]),
+            Habit(&["zoned", "--measure"]),
+            Habit(&["zoned", "--cuts", "50"]),
+        ],
+    },
+    Campaign {
         name: "preload",
         protects: "SQLite, Redis and RocksDB under the preload library, killed in a loop",
         minutes: 30,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tombolo_format::checksum::StreamHash;
 use tombolo_format::zoned::{Extent, ZoneRecord};
 use tombolo_storage::Result;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 
 use crate::allocate::Held;
 use crate::device::Device;
@@ -98,6 +99,9 @@ impl Core {
             moved.insert(number, (body.extents, extents));
         }
         self.sync_since(failed_syncs)?;
+        if is_enabled(Mutant::ZonedResetBeforeRecord) {
+            drop(self.device.reset(zone));
+        }
         self.commit(|state| {
             let is_same = |number: &u64, before: &Arc<[Extent]>| {
                 state.bodies.get(number).is_some_and(|body| body.extents == *before)

@@ -4,6 +4,7 @@ mod bad_input;
 mod conformance;
 mod crash;
 mod faults;
+mod full;
 mod harness;
 mod holders;
 mod mount;
