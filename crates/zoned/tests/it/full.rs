@@ -172,6 +172,43 @@ fn damaged_bytes_are_not_moved() {
     assert_eq!(full.put_more().len(), 0);
 }
 
+/// Objects of which most are soon gone, beside some that stay: what stays is never moved, since it
+/// shares no zone with the others.
+pub fn what_lives_longer_lies_apart() {
+    let world = World::new(1);
+    let process = world.process("writer");
+    let (mut registry, devices) = (Registry::with_defaults(), Arc::new(Shared::default()));
+    register_with(&mut registry, &devices);
+    let (env, uri) = (process.env(), Uri::parse(SMALL).expect("a URI"));
+    let objects = registry.open_object_store(&env, &uri).expect("a store");
+    let holds = Arc::clone(&objects);
+    let history = async move {
+        for round in 0..50_u64 {
+            let lives = [(Life::Forever, 20_000), (Life::Short, 90_000), (Life::Short, 90_000)];
+            for (number, (life, bytes)) in (3 * round..).zip(lives) {
+                let (name, bytes) = (name(format!("db/{number}")), bytes_of(number, bytes));
+                let placement = Placement::new(ObjectKind::Table, life);
+                objects.put_if_absent(request(Purpose::Flush), &name, placement, bytes).await?;
+            }
+            for old in round.checked_sub(3).into_iter().flat_map(|old| [3 * old + 1, 3 * old + 2]) {
+                objects.delete(request(Purpose::Collection), &name(format!("db/{old}"))).await?;
+            }
+        }
+        Ok::<_, Error>(())
+    };
+    process.run(history).expect("it lives").expect("there is room");
+    let core = Tool::with(&devices, &env, &uri).and_then(|tool| tool.look()).expect("a device");
+    assert_eq!(core.activity().0.relocated_bytes, 0, "bytes were moved");
+    // Several times what the device takes.
+    assert!(core.activity().0.data_bytes > 8 << 20);
+    drop(holds);
+}
+
+#[test]
+fn nothing_is_moved_where_lives_are_known() {
+    what_lives_longer_lies_apart();
+}
+
 /// More names than a generation of metadata has room for are refused, before a snapshot of them
 /// would fill its zone and each roll be followed by another. Deleting goes on, and makes room.
 #[test]

@@ -7,7 +7,7 @@ use tombolo_storage::mutant::{Mutant, notices};
 use crate::bad_input::{damaged_units, stale_units};
 use crate::crash::{crash_at_each, crash_while_log_changes_zones, crash_while_metadata_rolls};
 use crate::faults::{deletes_beside_a_writer, failed_syncs_of_the_log, reads_and_resets_together};
-use crate::full::crash_while_zones_are_moved;
+use crate::full::{crash_while_zones_are_moved, what_lives_longer_lies_apart};
 
 fn with_the_power() {
     for first in 0..7 {
@@ -40,6 +40,7 @@ caught! {
     a_record_that_is_not_durable_is_noticed: ZonedRecordUnsynced by with_the_power;
     a_reset_before_its_record_is_noticed: ZonedResetBeforeRecord by with_the_power;
     a_reset_before_its_body_has_moved_is_noticed: ZonedResetBeforeRecord by while_zones_are_moved;
+    lives_that_are_ignored_have_bytes_moved: ZonedIgnoresLife by what_lives_longer_lies_apart;
     a_roll_without_a_spare_is_noticed: ZonedRollWithoutSpare by with_the_power;
     a_generation_that_ends_too_early_is_noticed: ZonedRollEndsOldFirst by while_metadata_rolls;
     changes_that_a_roll_forgets_are_noticed: ZonedRollForgetsChanges by while_metadata_rolls;
