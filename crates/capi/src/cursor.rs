@@ -14,19 +14,22 @@ use crate::{bytes, give, guarded};
 /// Stands at an entry, or at none. One thread uses it at a time.
 pub struct CursorHandle(pub(crate) Entries);
 
-/// Whose entries.
+/// Whose entries a handle of C walks over.
 #[allow(clippy::large_enum_variant, reason = "it lies in the box of its handle")]
-pub(crate) enum Entries {
+pub enum Entries {
+    /// Those of a keyspace, at one moment.
     OfKeyspace(Cursor),
+    /// Those that a transaction sees, its own writes among them.
     OfTransaction(Box<TransactionCursor>),
 }
 
 /// Calls a method that both have.
+#[macro_export]
 macro_rules! both {
     ($cursor:expr, $entries:ident => $call:expr) => {
         match $cursor {
-            Entries::OfKeyspace($entries) => $call,
-            Entries::OfTransaction($entries) => $call,
+            $crate::cursor::Entries::OfKeyspace($entries) => $call,
+            $crate::cursor::Entries::OfTransaction($entries) => $call,
         }
     };
 }

@@ -5,9 +5,10 @@ use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{null, null_mut};
 
-use tombolo::{Cursor, Error, Result, TransactionCursor};
+use tombolo::{Cursor, Error, Result};
 use tombolo_c::boundary::{handle, panicked, tell};
-use tombolo_c::{bytes, give};
+use tombolo_c::cursor::Entries;
+use tombolo_c::{both, bytes, give};
 
 use crate::door::{status, unsupported};
 use crate::guarded;
@@ -21,23 +22,6 @@ pub struct IteratorHandle {
     error: Option<Error>,
     /// Whether it looks from a snapshot.
     is_fixed: bool,
-}
-
-/// Whose entries.
-#[allow(clippy::large_enum_variant, reason = "it lies in the box of its handle")]
-pub(crate) enum Entries {
-    OfKeyspace(Cursor),
-    OfTransaction(Box<TransactionCursor>),
-}
-
-/// Calls a method that both have.
-macro_rules! both {
-    ($cursor:expr, $entries:ident => $call:expr) => {
-        match $cursor {
-            Entries::OfKeyspace($entries) => $call,
-            Entries::OfTransaction($entries) => $call,
-        }
-    };
 }
 
 impl IteratorHandle {

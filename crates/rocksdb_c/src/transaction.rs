@@ -13,11 +13,12 @@ use tombolo::{
     Value,
 };
 use tombolo_c::boundary::{copy_bytes, handle_mut, invalid};
+use tombolo_c::cursor::Entries;
 use tombolo_c::{bytes, give};
 
 use crate::door::{check_arrays, unsupported};
 use crate::handles::{Database, Family, PinnableSlice, SnapshotHandle, given};
-use crate::iterator::{Entries, IteratorHandle};
+use crate::iterator::IteratorHandle;
 use crate::options::ReadOptions;
 use crate::reading::{Arrays, copied};
 use crate::{guarded, place};

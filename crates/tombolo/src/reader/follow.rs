@@ -578,3 +578,48 @@ fn show_keyspaces(engine: &Engine, keyspaces: &[Arc<KeyspaceInfo>]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use tombolo_format::batch::BatchBuilder;
+    use tombolo_format::key::EntryKind;
+
+    use super::*;
+
+    fn log(epoch: u64) -> LogId {
+        LogId { epoch: Epoch(epoch), lane: 0 }
+    }
+
+    /// An entry of the main log, which ends at a number.
+    fn entry(last: u64, reached: Option<&[(u32, SequenceNumber)]>) -> LogEntry {
+        let mut batch = BatchBuilder::default();
+        match reached {
+            Some(reached) => batch.push_cut(reached).expect("there is room"),
+            None => batch.push(EntryKind::Delete, 1, b"k", b"").expect("there is room"),
+        }
+        LogEntry { stream: MAIN_STREAM, first_sequence: last, count: 1, payload: Bytes::from(batch.finish()) }
+    }
+
+    /// What a writer accepted may be lost with it, and its numbers are given out again.
+    #[test]
+    fn a_cut_ends_with_the_epoch_of_its_log() {
+        let mut cut = Cut::none(Epoch::NONE);
+        let reached = [(1, SequenceNumber(100))];
+        assert_eq!(cut.meet(Some((log(3), &entry(50, Some(&reached))))), 50);
+        assert_eq!(cut.meet(Some((log(3), &entry(51, None)))), 50);
+        assert_eq!((cut.of(1), cut.of(2)), (100, 0));
+        // An entry of the next writer, before that has written a cut.
+        assert_eq!(cut.meet(Some((log(4), &entry(51, None)))), 0);
+        assert_eq!(cut.of(1), 0);
+        // What is left of the old log is of no use any more.
+        assert_eq!(cut.meet(Some((log(3), &entry(52, Some(&reached))))), 0);
+        assert_eq!(cut.meet(Some((log(4), &entry(53, Some(&[(1, SequenceNumber(91))]))))), 53);
+        assert_eq!(cut.of(1), 91);
+        // The manifest names a newer log before anything of it was read.
+        cut.end_before(Some(Epoch(4)));
+        assert_eq!(cut.of(1), 91);
+        cut.end_before(Some(Epoch(5)));
+        assert_eq!((cut.of(MAIN_STREAM), cut.of(1)), (0, 0));
+    }
+}

@@ -64,6 +64,12 @@ final class Keys {
         return true;
     }
 
+    /** Whether a key, up to {@code end}, is between two, both included; null is no bound. */
+    static boolean isBetween(byte[] key, int end, byte[] least, byte[] most) {
+        return (least == null || Arrays.compareUnsigned(key, 0, end, least, 0, least.length) >= 0)
+                && (most == null || Arrays.compareUnsigned(key, 0, end, most, 0, most.length) <= 0);
+    }
+
     /** No entries. */
     static <K, V> KeyValueIterator<K, V> none() {
         return of(Collections.emptyIterator());

@@ -4,11 +4,9 @@ import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Iterator;
 import java.util.List;
-import java.util.Map;
 import java.util.NavigableMap;
 import java.util.NoSuchElementException;
 import java.util.TreeMap;
-import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.metrics.Sensor;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
@@ -18,47 +16,32 @@ import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.processor.internals.ProcessorContextUtils;
 import org.apache.kafka.streams.processor.internals.metrics.TaskMetrics;
-import org.apache.kafka.streams.query.Position;
-import org.apache.kafka.streams.query.PositionBound;
-import org.apache.kafka.streams.query.Query;
-import org.apache.kafka.streams.query.QueryConfig;
-import org.apache.kafka.streams.query.QueryResult;
 import org.apache.kafka.streams.state.KeyValueIterator;
-import org.apache.kafka.streams.state.internals.StoreQueryUtils;
 import tombolo.Keyspace;
 
 /**
  * Records that expire by the time of the stream: one keyspace for each span of it, which is dropped
  * whole. Keys are those of the changelog: a key, then its times.
  */
-abstract class Segments implements StateStore {
+abstract class Segments extends DatabaseStore {
     private static final String NAME = "from ";
 
-    private final String name;
-    final StoreDatabase database;
     private final long retention;
     private final long interval;
     /** By the number of the span. */
     private final NavigableMap<Long, Keyspace> segments = new TreeMap<>();
 
-    private StateStoreContext context;
     private Sensor expired;
     private long streamTime = -1;
 
     Segments(String name, long retention, long interval) {
-        this.name = name;
+        super(name);
         this.retention = retention;
         this.interval = interval;
-        this.database = new StoreDatabase(name);
     }
 
     /** The time by which a record expires. */
     abstract long time(byte[] key);
-
-    @Override
-    public String name() {
-        return name;
-    }
 
     @Override
     public void init(StateStoreContext context, StateStore root) {
@@ -241,50 +224,8 @@ abstract class Segments implements StateStore {
     }
 
     @Override
-    public boolean persistent() {
-        return true;
-    }
-
-    @Override
-    public boolean isOpen() {
-        return database.isOpen();
-    }
-
-    @Override
-    public <R> QueryResult<R> query(Query<R> query, PositionBound bound, QueryConfig config) {
-        return StoreQueryUtils.handleBasicQueries(query, bound, config, this, database.position(), context);
-    }
-
-    @Override
-    public Position getPosition() {
-        return database.position();
-    }
-
-    @Override
-    @Deprecated
-    public boolean managesOffsets() {
-        return true;
-    }
-
-    @Override
-    public Long committedOffset(TopicPartition partition) {
-        return database.committedOffset(partition);
-    }
-
-    @Override
-    public void commit(Map<TopicPartition, Long> changelogOffsets) {
-        database.commit(changelogOffsets);
-    }
-
-    @Override
-    @Deprecated
-    public void flush() {
-        database.flush();
-    }
-
-    @Override
     public synchronized void close() {
         segments.clear();
-        database.close();
+        super.close();
     }
 }

@@ -1,38 +1,26 @@
 package tombolo.kafka;
 
 import java.util.List;
-import java.util.Map;
 import java.util.Objects;
-import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serializer;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.processor.BatchingStateRestoreCallback;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
-import org.apache.kafka.streams.query.Position;
-import org.apache.kafka.streams.query.PositionBound;
-import org.apache.kafka.streams.query.Query;
-import org.apache.kafka.streams.query.QueryConfig;
-import org.apache.kafka.streams.query.QueryResult;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.TimestampedBytesStore;
-import org.apache.kafka.streams.state.internals.StoreQueryUtils;
 import tombolo.Keyspace;
 
 /** A persistent store of keys and values, in a database of Tombolo: see {@link TomboloStores}. */
-public class TomboloKeyValueStore implements KeyValueStore<Bytes, byte[]> {
+public class TomboloKeyValueStore extends DatabaseStore implements KeyValueStore<Bytes, byte[]> {
     private static final long COUNTED_MAX = 1000;
 
-    private final String name;
-    private final StoreDatabase database;
     private Keyspace records;
-    private StateStoreContext context;
 
     TomboloKeyValueStore(String name) {
-        this.name = name;
-        this.database = new StoreDatabase(name);
+        super(name);
     }
 
     /** Its values begin with their timestamps. */
@@ -40,11 +28,6 @@ public class TomboloKeyValueStore implements KeyValueStore<Bytes, byte[]> {
         Timestamped(String name) {
             super(name);
         }
-    }
-
-    @Override
-    public String name() {
-        return name;
     }
 
     @Override
@@ -56,16 +39,6 @@ public class TomboloKeyValueStore implements KeyValueStore<Bytes, byte[]> {
                     root, (BatchingStateRestoreCallback) restored -> database.restore(restored,
                             record -> records));
         });
-    }
-
-    @Override
-    public boolean persistent() {
-        return true;
-    }
-
-    @Override
-    public boolean isOpen() {
-        return database.isOpen();
     }
 
     @Override
@@ -154,42 +127,5 @@ public class TomboloKeyValueStore implements KeyValueStore<Bytes, byte[]> {
             }
         }
         return counted < COUNTED_MAX ? counted : Math.max(counted, database.keysEstimated());
-    }
-
-    @Override
-    public <R> QueryResult<R> query(Query<R> query, PositionBound bound, QueryConfig config) {
-        return StoreQueryUtils.handleBasicQueries(query, bound, config, this, database.position(), context);
-    }
-
-    @Override
-    public Position getPosition() {
-        return database.position();
-    }
-
-    @Override
-    @Deprecated
-    public boolean managesOffsets() {
-        return true;
-    }
-
-    @Override
-    public Long committedOffset(TopicPartition partition) {
-        return database.committedOffset(partition);
-    }
-
-    @Override
-    public void commit(Map<TopicPartition, Long> changelogOffsets) {
-        database.commit(changelogOffsets);
-    }
-
-    @Override
-    @Deprecated
-    public void flush() {
-        database.flush();
-    }
-
-    @Override
-    public void close() {
-        database.close();
     }
 }

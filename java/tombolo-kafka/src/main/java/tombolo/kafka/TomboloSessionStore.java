@@ -132,14 +132,8 @@ public final class TomboloSessionStore extends Segments implements SessionStore<
                 least,
                 most == null ? null : Keys.greatest(most, suffix(Long.MAX_VALUE, latestStart)),
                 forward,
-                found -> {
-                    int end = found.length - SUFFIX;
-                    return (least == null || Arrays.compareUnsigned(found, 0, end, least, 0,
-                            least.length) >= 0)
-                            && (most == null || Arrays.compareUnsigned(found, 0, end, most, 0,
-                                    most.length) <= 0)
-                            && within(found, first, latestStart);
-                }));
+                found -> Keys.isBetween(found, found.length - SUFFIX, least, most)
+                        && within(found, first, latestStart)));
     }
 
     @Override

@@ -126,14 +126,7 @@ public class TomboloWindowStore extends Segments implements WindowStore<Bytes, b
                 least,
                 most == null ? null : Keys.greatest(most, suffix(to, Integer.MAX_VALUE)),
                 forward,
-                found -> {
-                    int end = keyEnd(found);
-                    return (least == null || Arrays.compareUnsigned(found, 0, end, least, 0,
-                            least.length) >= 0)
-                            && (most == null || Arrays.compareUnsigned(found, 0, end, most, 0,
-                                    most.length) <= 0)
-                            && within(found, first, to);
-                }));
+                found -> Keys.isBetween(found, keyEnd(found), least, most) && within(found, first, to)));
     }
 
     @Override
