@@ -77,12 +77,7 @@ impl WriterArguments {
         if self.take_over.take_over {
             return here(TakeOver::Always);
         }
-        let mut presence = builder.clone().presence(Duration::ZERO).wait()?;
-        if let Presence::Unknown(writer) = &presence {
-            say_that_it_waits(writer);
-            presence = interrupt::wait(builder.clone().presence(Presence::WAIT_MAX), interrupted, || ())?;
-        }
-        match presence {
+        match presence(&builder, interrupted)? {
             Presence::Alive(writer, _) => {
                 say(&format!("asking {writer} to do it; it looks for questions once a minute"));
                 Ok(Done::ByWriter(interrupt::wait(builder.ask(ask), interrupted, || ())?))
@@ -91,6 +86,14 @@ impl WriterArguments {
             Presence::Nobody | Presence::Closed(_) | Presence::Unknown(_) => here(TakeOver::Never),
         }
     }
+}
+
+/// Who has the database open; if that is not known at once it is waited for, and said.
+fn presence(builder: &Builder, interrupted: &AtomicBool) -> Result<Presence> {
+    let at_once = builder.clone().presence(Duration::ZERO).wait()?;
+    let Presence::Unknown(writer) = &at_once else { return Ok(at_once) };
+    say_that_it_waits(writer);
+    interrupt::wait(builder.clone().presence(Presence::WAIT_MAX), interrupted, || ())
 }
 
 fn say(text: &str) {
@@ -115,6 +118,14 @@ pub struct TakeOverArguments {
 }
 
 impl TakeOverArguments {
+    /// Refuses a database that somebody has open, unless it may be taken.
+    pub fn check(self, database: &DatabaseArguments, interrupted: &AtomicBool) -> Result<()> {
+        if self.take_over {
+            return Ok(());
+        }
+        Ok(presence(&database.builder()?, interrupted)?.check_free()?)
+    }
+
     /// As the library says it.
     pub fn mode(self) -> TakeOver {
         if self.take_over { TakeOver::Always } else { TakeOver::Never }

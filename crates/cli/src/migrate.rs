@@ -174,18 +174,18 @@ fn say(report: &Report, output: &Output) -> Result<()> {
         },
         || {
             let mut told = format!(
-                "{} entries of {} keyspaces carried over in {} tables, {}",
-                text::count(entries),
-                text::count(keyspaces),
-                text::count(tables),
+                "{} of {} carried over in {}, {}",
+                text::counted(entries, "entry"),
+                text::counted(keyspaces, "keyspace"),
+                text::counted(tables, "table"),
                 text::bytes(bytes)
             );
             if expired > 0 {
-                told += &format!("\n{} entries had ended", text::count(expired));
+                told += &format!("\n{} that had ended left out", text::counted(expired, "entry"));
             }
             for (name, from, to) in &report.digests {
-                let entries = text::count(to.entries);
-                told += &format!("\n{name}: {entries} entries, digests {from} and {to}: the same");
+                let entries = text::counted(to.entries, "entry");
+                told += &format!("\n{name}: {entries}, digests {from} and {to}: the same");
             }
             told
         },

@@ -206,9 +206,9 @@ fn verified_json(verified: &Verified) -> Value {
 
 fn verified_text(verified: &Verified) -> String {
     let mut text = format!(
-        "compared {} in {} ranges, {}, as of write {}: ",
+        "compared {} in {}, {}, as of write {}: ",
         text::counted(verified.entries, "entry"),
-        verified.ranges,
+        text::counted(verified.ranges, "range"),
         text::bytes(verified.bytes),
         verified.sequence
     );
@@ -216,11 +216,11 @@ fn verified_text(verified: &Verified) -> String {
     for difference in &verified.differences {
         let shown = |key: Option<&[u8]>| key.map_or("(all)".to_owned(), text::shown);
         text += &format!(
-            "\nkeyspace {:?}, after {} up to {}: {} entries in {}, {} in the mirror, in {}",
+            "\nkeyspace {:?}, after {} up to {}: {} in {}, {} in the mirror, in {}",
             difference.keyspace,
             shown(difference.after.as_deref()),
             shown(difference.last.as_deref()),
-            difference.source_entries,
+            text::counted(difference.source_entries, "entry"),
             difference.source_tables.join(", "),
             difference.mirror_entries,
             difference.mirror_tables.join(", "),
@@ -328,11 +328,11 @@ pub fn promote(arguments: &Promote, output: &Output) -> Result<()> {
 #[command(after_help = "\
 Examples:
   tombolo db move file:///data/orders s3://bucket/orders
-  tombolo db move file:///data/orders s3://bucket/orders --rate 50MiB
+  tombolo db move file:///data/orders s3://bucket/orders --take-over --rate 50MiB     from under its writer
   tombolo db move file:///data/orders s3://bucket/orders --back     undoes a move that did not end
 
-The database is read and written while its tables are copied. Then it is taken from the process that writes, which is fenced; what is left is
-copied, and the database may be opened at its new place. How long neither place took writes is said. The old place stays as it is, and refuses
+A database that a process writes to moves with --take-over alone. It is read and written while its tables are copied. Then it is taken from
+that process, which is fenced; the rest is copied, and the database may be opened at its new place. How long neither place took writes is said. The old place stays as it is, and refuses
 to be opened; `tombolo db destroy` gives its space back, `tombolo mirror` the other way round makes it a mirror. Ended anywhere, the same
 command goes on.")]
 pub struct Move {
@@ -364,7 +364,9 @@ pub fn move_to(arguments: &Move, output: &Output) -> Result<()> {
     }
     let options =
         MirrorOptions { bytes_per_second_max: target.rate, verify: false, ..MirrorOptions::default() };
-    let beginning = Mirror::begin(from()?, target.builder(target.take_over.mode())?, options);
+    target.take_over.check(source, &interrupted)?;
+    let may_take = target.take_over.mode();
+    let beginning = Mirror::begin(source.builder()?.take_over(may_take), target.builder(may_take)?, options);
     let mirror = interrupt::wait(beginning, &interrupted, || ())?;
     let ready = bring_near(&mirror, source, &interrupted, output);
     if let Err(failure) = ready {

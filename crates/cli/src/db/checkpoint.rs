@@ -239,7 +239,8 @@ fn told_json(made: &Answered) -> Value {
 
 fn told_text(made: &Answered) -> String {
     let (name, tables) = (made.fact("name").unwrap_or_default(), made.fact("tables").unwrap_or_default());
-    format!("{name}\t{tables} tables; made by the writer of epoch {}", made.epoch)
+    let tables = tables.parse().map_or_else(|_| tables.to_owned(), |tables| text::counted(tables, "table"));
+    format!("{name}\t{tables}; made by the writer of epoch {}", made.epoch)
 }
 
 fn to_json(checkpoint: &Checkpoint) -> Value {

@@ -81,7 +81,8 @@ fn list(arguments: &List, output: &Output) -> Result<()> {
                 let since = text::date(one.prepared_unix_ms / 1000);
                 let origin =
                     if one.is_own { "" } else { ", of another database: it may only be rolled back" };
-                format!("{}: {} writes of {} bytes, prepared {since}{origin}", id(one), one.writes, one.bytes)
+                let writes = text::counted(one.writes.into(), "write");
+                format!("{}: {writes} of {}, prepared {since}{origin}", id(one), text::bytes(one.bytes))
             };
             match &all[..] {
                 [] => "no transaction is in doubt".to_owned(),

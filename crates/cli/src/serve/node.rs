@@ -351,8 +351,9 @@ impl Serving {
             || match is_drained {
                 true => "drained: no region was left".to_owned(),
                 false => format!(
-                    "ended with {} regions of {} databases that nobody had freed",
-                    status.regions, status.databases
+                    "ended with {} of {} that nobody had freed",
+                    text::counted(status.regions, "region"),
+                    text::counted(u64::from(status.databases), "database")
                 ),
             },
         )

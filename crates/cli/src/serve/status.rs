@@ -97,19 +97,21 @@ pub fn waits_for(status: &NodeStatus) -> String {
         return "draining: no region is left, the node ends".to_owned();
     }
     let mut text = format!(
-        "draining: the node makes no new regions, and waits until {} regions of {} databases are freed",
-        status.regions, status.databases
+        "draining: the node makes no new regions, and waits until {} of {} are freed",
+        text::counted(status.regions, "region"),
+        text::counted(u64::from(status.databases), "database")
     );
     if let Some(millis) = status.drain_millis_left {
         text.push_str(&format!(", for {} s more at most", millis.div_ceil(1000)));
     }
     for held in &status.holdings {
         let Holding { database, regions, bytes } = held;
-        text.push_str(&format!("\n  database {database:016x}: {regions} regions, {}", text::bytes(*bytes)));
+        let regions = text::counted(*regions, "region");
+        text.push_str(&format!("\n  database {database:016x}: {regions}, {}", text::bytes(*bytes)));
     }
     let more = u64::from(status.databases).saturating_sub(status.holdings.len() as u64);
     if more > 0 {
-        text.push_str(&format!("\n  and {more} databases that take less"));
+        text.push_str(&format!("\n  and {} that take less", text::counted(more, "database")));
     }
     text.push_str(
         "\nA writer at work moves its regions to other nodes within seconds, if there are enough, or to its \

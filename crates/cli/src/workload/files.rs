@@ -82,7 +82,7 @@ pub fn walk(
     }
     match reader.end() {
         Some(end) if end.dropped > 0 => {
-            output.note(&format!("{} events were not recorded, since they came too fast", end.dropped));
+            output.note(&format!("events came too fast: {} left out", end.dropped));
         }
         None => output.note("the trace has no end: its recording did not stop properly"),
         Some(_) => {}

@@ -17,6 +17,7 @@ use super::load::{analysed, model_header, read_model, wrong_model};
 use crate::database::{self, HowArguments};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
+use crate::text;
 
 /// Arguments of `model`.
 #[derive(Args)]
@@ -219,8 +220,10 @@ pub fn generate(arguments: &GenerateArguments, output: &Output) -> Result<()> {
         writer.push(&generator.draw()).map_err(trace_failed)?;
     }
     writer.finish().map_err(trace_failed)?;
-    output
-        .result(|| json!({ "events": events }), || format!("{}: {events} events", arguments.trace.display()))
+    output.result(
+        || json!({ "events": events }),
+        || format!("{}: {}", arguments.trace.display(), text::counted(events, "event")),
+    )
 }
 
 /// Arguments of `flags`.

@@ -67,7 +67,8 @@ fn no_command_disturbs_a_writer(place: &Place, folder: &Path) {
     let lines = folder.join("lines");
     std::fs::write(&lines, "{\"key\":\"1\",\"value\":\"two books\"}\n").unwrap();
     let lines = lines.to_str().unwrap();
-    let refused: [&[&str]; 8] = [
+    let elsewhere = format!("file://{}", folder.join("elsewhere").display());
+    let refused: [&[&str]; 16] = [
         &["db", "put", store, "1", "two books"],
         &["db", "put", store, "1", "two books", "--no-take-over"],
         &["db", "delete", store, "1"],
@@ -75,6 +76,14 @@ fn no_command_disturbs_a_writer(place: &Place, folder: &Path) {
         &["db", "keyspace", "create", store, "more"],
         &["db", "keyspace", "drop", store, "orders"],
         &["db", "destroy", store, "--yes"],
+        &["db", "merge", store, "1", "one more"],
+        &["db", "delete-range", store, "1", "2"],
+        &["db", "delete-files-in-range", store, "1", "2"],
+        &["db", "keyspace", "set", store, "orders", "--ttl", "1h"],
+        &["db", "time", store, "--reset"],
+        &["db", "subscriptions", "create", store, "all"],
+        &["db", "transactions", "decide", store, "00000000000000000000000000000001", "--commit"],
+        &["db", "move", store, &elsewhere],
         &["bench", "--store", store, "--use-existing", "--num", "1", "--benchmarks", "readrandom"],
     ];
     for arguments in refused {

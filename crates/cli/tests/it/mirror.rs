@@ -24,7 +24,7 @@ fn a_mirror_follows_is_compared_and_takes_the_place_of_a_source_that_is_lost() {
     let state = json(&ok(&["--json", "db", "promote", &mirror, "--dry-run"]));
     assert_eq!((&state["mirror"], &state["missing"]), (&true.into(), &1.into()), "{state}");
     // A source that answers is not lost.
-    fails(&["db", "promote", &mirror], 2, &["1 writes that the mirror lacks", "db move"]);
+    fails(&["db", "promote", &mirror], 2, &["lacks 1 of its writes", "db move"]);
     let lines = ok(&["--json", "mirror", &source, &mirror, "--verify-all"]);
     let verified = json(lines.lines().last().unwrap());
     assert_eq!(verified["verified"]["entries"], 4, "{verified}");

@@ -171,13 +171,9 @@ fn a_node_that_is_told_to_end_says_whose_regions_it_waits_for() {
     kill_process(Pid::from_child(&nodes[0].process), Signal::TERM).unwrap();
     let mut said = String::new();
     nodes[0].process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    for part in [
-        "waits until 1 regions of 1 databases",
-        "s more at most",
-        &database,
-        "opened and closed",
-        "once more",
-    ] {
+    for part in
+        ["waits until 1 region of 1 database", "s more at most", &database, "opened and closed", "once more"]
+    {
         assert!(said.contains(part), "{part}: {said}");
     }
 }

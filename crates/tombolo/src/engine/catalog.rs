@@ -149,7 +149,7 @@ impl KeyspaceInfo {
     #[cold]
     fn no_operator(&self) -> Error {
         Error::new(ErrorKind::Invalid, format!("keyspace {:?} names no merge operator", self.name))
-            .advice("set its operator: KeyspaceOptions::operator, or `tombolo keyspace set`")
+            .advice("set its operator: KeyspaceOptions::operator, or `tombolo db keyspace set`")
     }
 
     /// Where stretches of dead keys are known, if it is in a catalog.

@@ -97,6 +97,18 @@ pub enum Presence {
 impl Presence {
     /// A writer that was asked for so long, and gave no sign, does not live.
     pub const WAIT_MAX: Duration = UNSEEN_MAX;
+
+    /// Whether the database may be taken without disturbing anybody.
+    ///
+    /// # Errors
+    /// `InUse`, with the writer's name, when it is open, or may be.
+    pub fn check_free(&self) -> Result<()> {
+        match self {
+            Presence::Nobody | Presence::Closed(_) | Presence::Dead(_) => Ok(()),
+            Presence::Alive(writer, seen) => Err(in_use(writer, *seen)),
+            Presence::Unknown(writer) => Err(in_use_perhaps(writer)),
+        }
+    }
 }
 
 /// Somebody has the database open.

@@ -309,12 +309,13 @@ impl Mirror {
     /// that it holds, marks it as moved, so that nobody claims it by mistake, and takes the
     /// mirror's mark away. What each of both lacks then is nothing.
     ///
+    /// A source builder that says `TakeOver::Never` leaves a source alone that somebody has open.
     /// The source takes no writes from the call on. Publish before, so that it is short. When it
     /// fails, the source is as it was, or it is marked as moving: [`Mirror::begin`] and this call
     /// go on from there, [`Mirror::undo_move`] undoes it.
     ///
     /// # Errors
-    /// As [`Mirror::refresh`] and [`crate::Builder::open`]; `Invalid` when the source is a mirror
+    /// As [`Mirror::refresh`] and [`crate::Builder::open`], `InUse` among them; `Invalid` when the source is a mirror
     /// itself, `Unsupported` when it has streams: neither takes it from anybody. The mirror is
     /// closed then, too.
     pub fn hand_over(self) -> Op<HandedOver> {

@@ -248,7 +248,7 @@ pub(crate) async fn promote(env: &Env, builder: &Builder, force: bool) -> Result
     if let Some(missing) = state.missing().filter(|_| !force) {
         let message = format!("the source of {at} is there, at {}", state.place);
         return Err(Error::new(ErrorKind::Invalid, message)
-            .found(format!("{missing} writes that the mirror lacks"))
+            .found(format!("the mirror lacks {missing} of its writes"))
             .advice(
                 "exchange the roles, which loses nothing: Mirror::hand_over, `tombolo db move`; or force the \
                 promotion, and write to one of both only",
@@ -310,7 +310,10 @@ async fn exchange(work: &mut Work) -> Result<HandedOver> {
     let mut source = work.source.clone();
     source.env = Some(work.env.clone());
     source.options.automatic_compaction = false;
-    source.take_over = TakeOver::Always;
+    // Taken from its writer, unless the builder says that a live one goes on.
+    if source.take_over == TakeOver::default() {
+        source.take_over = TakeOver::Always;
+    }
     let db = open_marked(source, work.env.clone()).await?;
     let taken = take(
         &db,

@@ -612,7 +612,7 @@ mod tests {
         // An entry of the next writer, before that has written a cut.
         assert_eq!(cut.meet(Some((log(4), &entry(51, None)))), 0);
         assert_eq!(cut.of(1), 0);
-        // What is left of the old log is of no use any more.
+        // The rest of the old log serves nobody any more.
         assert_eq!(cut.meet(Some((log(3), &entry(52, Some(&reached))))), 0);
         assert_eq!(cut.meet(Some((log(4), &entry(53, Some(&[(1, SequenceNumber(91))]))))), 53);
         assert_eq!(cut.of(1), 91);

@@ -579,7 +579,7 @@ fn a_mirror_takes_the_place_of_a_lost_source() {
         let state = Mirror::state(two.at(MIRROR)).await.unwrap().unwrap();
         assert_eq!(state.missing(), Some(17));
         let error = Mirror::promote(two.at(MIRROR), false).await.unwrap_err();
-        assert!(error.to_string().contains("17 writes that the mirror lacks"), "{error}");
+        assert!(error.to_string().contains("lacks 17 of its writes"), "{error}");
         drop(db);
         two.near.inject(Rule::new(|_| true, Fault::Error(ErrorKind::PermissionDenied)));
         let promoted = Mirror::promote(two.at(MIRROR), false).await.unwrap();
