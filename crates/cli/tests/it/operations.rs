@@ -85,7 +85,7 @@ fn prepared_transactions_are_listed_and_decided() {
     }
     let list = json(&ok(&["--json", "db", "transactions", "list", &store]));
     assert_eq!((&list["in_doubt"][1]["id"], &list["in_doubt"][1]["is_own"]), (&"two".into(), &true.into()));
-    assert!(ok(&["db", "transactions", "list", &store]).contains("one: 1 writes"));
+    assert!(ok(&["db", "transactions", "list", &store]).contains("one: 1 write of"));
     fails(&["db", "put", &store, "one", "other"], 7, &["prepared transaction \"one\""]);
     fails(&["db", "transactions", "decide", &store, "one"], 2, &["--commit"]);
     ok(&["db", "transactions", "decide", &store, "one", "--commit"]);
@@ -242,7 +242,8 @@ fn inspect_shows_each_kind_of_entry() {
         "{{\"key\":\"a\",\"value\":\"1\",\"expires_ms\":900000000000000}}\n{{\"key\":\"b\",\"merge\":\"2\"}}\n\
         {{\"key\":\"c\",\"delete_to\":\"d\"}}\n{{\"key\":\"e\",\"value\":\"{large}\"}}\n{{\"key\":\"f\",\"delete\":true}}\n\
         {{\"key\":\"g\",\"merge\":\"3\",\"expires_ms\":900000000000000}}\n\
-        {{\"key\":\"h\",\"value\":\"{large}\",\"expires_ms\":900000000000000}}\n"
+        {{\"key\":\"h\",\"value\":\"{large}\",\"expires_ms\":900000000000000}}\n\
+        {{\"key\":\"i\",\"delete\":\"single\"}}\n"
     );
     let (code, _, message) = with_input(&["db", "import", &store, "--keyspace", "k"], lines.as_bytes());
     assert_eq!(code, 0, "{message}");
@@ -264,6 +265,7 @@ fn inspect_shows_each_kind_of_entry() {
     check(&log, "ExpiringMerge", "g", "merge", "3".into());
     check(&log, "ExpiringMerge", "g", "expires_ms", 900_000_000_000_000_u64.into());
     check(&log, "Delete", "f", "value", serde_json::Value::Null);
+    check(&log, "SingleDelete", "i", "value", serde_json::Value::Null);
     ok(&["db", "flush", &store]);
     let tables = parts("tables");
     check(&tables, "ExpiringPut", "a", "expires_ms", 900_000_000_000_000_u64.into());
@@ -328,6 +330,22 @@ fn tables_are_ingested_behind_what_is_there() {
     ok(&["db", "keyspace", "set", &store, "history", "ingest_behind=false"]);
     assert_eq!(scan(), "a\tnew\nc\told\n");
     fails(&["db", "keyspace", "set", &store, "history", "ingest_behind=true"], 2, &["another keyspace"]);
+
+    // A table that is not there, and one that is damaged, say nothing of the database.
+    fails(&["db", "ingest", &store, &parts], 3, &[&parts, "import-tables"]);
+    let mut bytes = std::fs::read(&part).unwrap();
+    let middle = bytes.len() / 3;
+    bytes[middle] ^= 1;
+    // The database took it by a hard link: it is replaced and not changed.
+    std::fs::remove_file(&part).unwrap();
+    std::fs::write(&part, bytes).unwrap();
+    fails(
+        &["db", "ingest", &store, &part],
+        5,
+        &[&part, "the table that was given is damaged", "make it again"],
+    );
+    assert_eq!(ok(&["db", "scan", &store]), "a\tnew\n");
+    ok(&["db", "verify", &store]);
 }
 
 #[test]

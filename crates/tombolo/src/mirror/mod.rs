@@ -315,9 +315,9 @@ impl Mirror {
     /// go on from there, [`Mirror::undo_move`] undoes it.
     ///
     /// # Errors
-    /// As [`Mirror::refresh`] and [`crate::Builder::open`], `InUse` among them; `Invalid` when the source is a mirror
-    /// itself, `Unsupported` when it has streams: neither takes it from anybody. The mirror is
-    /// closed then, too.
+    /// As [`Mirror::refresh`] and [`crate::Builder::open`], `InUse` among them; `Invalid` when the
+    /// source is a mirror itself, `Unsupported` when it has streams: none takes it from anybody.
+    /// The mirror is closed then, too.
     pub fn hand_over(self) -> Op<HandedOver> {
         self.verb("exchange of roles", async |mirror| {
             let _turn = mirror.0.turn.take().await;

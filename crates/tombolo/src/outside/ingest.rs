@@ -232,7 +232,7 @@ async fn bring_all(
     let bring = |given| -> BoxFuture<'_, Result<TableDescription>> {
         Box::pin(async move {
             let table = bring(engine, given, options).await;
-            let table = table.map_err(|error| error.context(format!("ingesting {}", given.shown)))?;
+            let table = table.map_err(|error| of_given(error, &given.shown))?;
             let mut telling = telling.lock();
             let (report, progress) = &mut *telling;
             report.tables += 1;
@@ -243,6 +243,18 @@ async fn bring_all(
         })
     };
     all(given.iter().map(bring).collect(), AT_ONCE).await.into_iter().collect()
+}
+
+/// Damage of a table that was given is none of the database.
+fn of_given(error: Error, shown: &str) -> Error {
+    let advice = match error.kind() {
+        ErrorKind::NotFound => {
+            "check the table's place; a folder of exported tables is brought in by `tombolo db import-tables`"
+        }
+        ErrorKind::Corrupt => "the table that was given is damaged, and the database is not: make it again",
+        _ => return error.context(format!("ingesting {shown}")),
+    };
+    error.context(format!("ingesting {shown}")).advice(advice)
 }
 
 async fn bring(engine: &Background, given: &Given, options: IngestOptions) -> Result<TableDescription> {
