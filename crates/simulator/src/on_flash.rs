@@ -36,9 +36,13 @@ pub fn show(seed: u64, traced: Option<(&Path, &Path)>) -> ExitCode {
     );
     let settings =
         [Setting::Zones, Setting::FileSystem { discards: true }, Setting::FileSystem { discards: false }];
+    let mut outcomes = Vec::new();
     for setting in settings {
         match flash::run(setting, SIZES, seed) {
-            Ok(outcome) => line(setting.name(), &outcome),
+            Ok(outcome) => {
+                line(setting.name(), &outcome);
+                outcomes.push(outcome);
+            }
             Err(error) => {
                 eprintln!("{}: {error}", setting.name());
                 return ExitCode::FAILURE;
@@ -50,13 +54,37 @@ pub fn show(seed: u64, traced: Option<(&Path, &Path)>) -> ExitCode {
         eprintln!("without classes of life: {error}");
         return ExitCode::FAILURE;
     }
-    match traced.map(|(traced, below)| replay(traced, below)) {
-        None | Some(Ok(())) => ExitCode::SUCCESS,
-        Some(Err(error)) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
+    if let Some(Err(error)) = traced.map(|(traced, below)| replay(traced, below)) {
+        eprintln!("{error}");
+        return ExitCode::FAILURE;
     }
+    let [zones, discarding, plain] = &outcomes[..] else { return ExitCode::FAILURE };
+    if bars(zones, discarding, plain) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Holds the second part against what zones are to be worth; whether all that counts is met.
+fn bars(zones: &Outcome, discarding: &Outcome, plain: &Outcome) -> bool {
+    let [zoned, other] = [zones, plain].map(|outcome| outcome.wear[1].amplification());
+    // What the store moved by itself was given to the device, and is nobody's.
+    let given = (zones.wear[0].host_pages + zones.wear[1].host_pages) * PAGE_BYTES;
+    let moved = zones.relocated_bytes as f64 / given as f64;
+    let puts = |outcome: &Outcome| 1.0 / outcome.took[1].as_secs_f64();
+    let slow = |outcome: &Outcome| outcome.latency(9_990).as_secs_f64();
+    let (faster, tail) = (puts(zones) / puts(plain), slow(zones) / slow(plain));
+    let bars = [
+        ("written per byte given, zones", zoned + moved, "at most 1.02", zoned + moved <= 1.02),
+        ("the same, a file system", other, "2 at least", other >= 2.0),
+        ("puts a second, zones to a file system", faster, "1.3 at least", faster >= 1.3),
+        ("p99.9 of puts, zones to a file system", tail, "at most 0.4", tail <= 0.4),
+    ];
+    for (what, found, wanted, is_met) in bars {
+        println!("{what:<40} {found:>8.3}  {wanted:<14} {}", if is_met { "met" } else { "MISSED" });
+    }
+    let (faster, tail) = (puts(zones) / puts(discarding), slow(zones) / slow(discarding));
+    println!(
+        "To a file system that discards, which no bar is about: {faster:.2} in puts, {tail:.2} in p99.9."
+    );
+    bars.iter().all(|bar| bar.3)
 }
 
 /// What classes of life are good for: the same on a device that is less full, with and without.
