@@ -149,7 +149,7 @@ mod tests {
         (status.is_draining, status.drain_millis_left) = (true, Some(41_200));
         let text = as_text(&status);
         for part in
-            ["5 regions of 3 databases", "42 s more", "0000000000000abc: 2 regions", "and 1 databases"]
+            ["5 regions of 3 databases", "42 s more", "0000000000000abc: 2 regions", "and 1 database that"]
         {
             assert!(text.contains(part), "{part}: {text}");
         }
