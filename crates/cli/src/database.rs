@@ -89,7 +89,7 @@ impl WriterArguments {
 }
 
 /// Who has the database open; if that is not known at once it is waited for, and said.
-fn presence(builder: &Builder, interrupted: &AtomicBool) -> Result<Presence> {
+pub fn presence(builder: &Builder, interrupted: &AtomicBool) -> Result<Presence> {
     let at_once = builder.clone().presence(Duration::ZERO).wait()?;
     let Presence::Unknown(writer) = &at_once else { return Ok(at_once) };
     say_that_it_waits(writer);
@@ -101,7 +101,7 @@ fn say(text: &str) {
 }
 
 /// Says for whom, and for how long, it is waited.
-pub fn say_that_it_waits(writer: &Writer) {
+fn say_that_it_waits(writer: &Writer) {
     let seconds = Presence::WAIT_MAX.as_secs();
     say(&format!("asking {writer} for a sign of life, for up to {seconds} s"));
 }

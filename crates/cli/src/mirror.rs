@@ -332,9 +332,9 @@ Examples:
   tombolo db move file:///data/orders s3://bucket/orders --back     undoes a move that did not end
 
 A database that a process writes to moves with --take-over alone. It is read and written while its tables are copied. Then it is taken from
-that process, which is fenced; the rest is copied, and the database may be opened at its new place. How long neither place took writes is said. The old place stays as it is, and refuses
-to be opened; `tombolo db destroy` gives its space back, `tombolo mirror` the other way round makes it a mirror. Ended anywhere, the same
-command goes on.")]
+that process, which is fenced; the rest is copied, and the database may be opened at its new place. How long neither place took writes is
+said. The old place stays as it is, and refuses to be opened; `tombolo db destroy` gives its space back, `tombolo mirror` the other way
+round makes it a mirror. Ended anywhere, the same command goes on. --take-over also takes the target from another process that mirrors to it.")]
 pub struct Move {
     #[command(flatten)]
     source: DatabaseArguments,

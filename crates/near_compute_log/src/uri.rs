@@ -150,8 +150,11 @@ fn open(
     };
     let shape = Shape { copies, quorum: copies / 2 + 1 };
     if !is_registry && addresses.len() < shape.quorum {
-        let what =
-            format!("{} nodes for {copies} copies, of which {} acknowledge", addresses.len(), shape.quorum);
+        let what = format!(
+            "too few nodes, {}, for {copies} copies, of which {} acknowledge",
+            addresses.len(),
+            shape.quorum
+        );
         return Err(invalid(what).advice("name as many nodes as copies, better one more"));
     }
     let credentials = match Credentials::read(env, uri.parameter(SECRET_FILE), uri.parameter(TLS))? {

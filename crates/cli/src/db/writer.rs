@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use tombolo::{Presence, Writer};
 
-use crate::database::{DatabaseArguments, say_that_it_waits};
+use crate::database::{DatabaseArguments, presence};
 use crate::failure::Result;
 use crate::interrupt;
 use crate::output::Output;
@@ -32,11 +32,10 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
     let builder = arguments.database.builder()?;
-    let mut presence = builder.clone().presence(Duration::ZERO).wait()?;
-    if let (Presence::Unknown(writer), false) = (&presence, arguments.no_ask) {
-        say_that_it_waits(writer);
-        presence = interrupt::wait(builder.presence(Presence::WAIT_MAX), &interrupted, || ())?;
-    }
+    let presence = match arguments.no_ask {
+        true => builder.presence(Duration::ZERO).wait()?,
+        false => presence(&builder, &interrupted)?,
+    };
     let (state, writer) = match &presence {
         Presence::Nobody => ("nobody", None),
         Presence::Closed(writer) => ("closed", Some(writer)),

@@ -315,8 +315,11 @@ impl Serving {
                 let appended = text::bytes(append_bytes);
                 let status = status::as_text(&status);
                 format!(
-                    "{status}; {connections} connections, {requests} requests, {refusals} refused, \
-                    {appends} appends of {appended}, {regions_paired} regions for writers' cards"
+                    "{status}; {}, {}, {refusals} refused, {} of {appended}, {} for writers' cards",
+                    text::counted(connections, "connection"),
+                    text::counted(requests, "request"),
+                    text::counted(appends, "append"),
+                    text::counted(regions_paired, "region")
                 )
             },
         )?;

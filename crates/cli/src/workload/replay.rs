@@ -19,6 +19,7 @@ use crate::database::WriterArguments;
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::scratch::Scratch;
+use crate::text;
 
 /// Events of a piece that goes to a thread, and pieces that wait for it.
 const PIECE: usize = 256;
@@ -249,18 +250,19 @@ fn outcome_text(outcome: &Outcome) -> String {
     let replayed = &outcome.replayed;
     let seconds = outcome.took.as_secs_f64();
     let mut text = format!(
-        "{} events in {seconds:.2} s, {} a second\n",
-        replayed.events,
+        "{} in {seconds:.2} s, {} a second\n",
+        text::counted(replayed.events, "event"),
         shown(replayed.events as f64 / seconds.max(1e-9))
     );
     if replayed.found_otherwise > 0 {
         text.push_str(&format!(
-            "{} reads found something and had not, or the other way round: the database began otherwise\n",
-            replayed.found_otherwise
+            "{} found something and had not, or the other way round: the database began otherwise\n",
+            text::counted(replayed.found_otherwise, "read")
         ));
     }
     if replayed.late > 0 {
-        text.push_str(&format!("{} events began more than a millisecond late\n", replayed.late));
+        let late = text::counted(replayed.late, "event");
+        text.push_str(&format!("{late} began more than a millisecond late\n"));
     }
     for asked in Asked::ALL.into_iter().filter(|asked| replayed.of(*asked).count() > 0) {
         let of = replayed.of(asked);

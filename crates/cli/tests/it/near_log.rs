@@ -129,7 +129,7 @@ fn a_database_outlives_one_of_three_nodes_and_says_when_two_are_gone() {
         5,
         &["a log that the manifest names is gone", "regions lost what they held", "restore the database"],
     );
-    fails(&["db", "get", &store, "a", "--log", "near://127.0.0.1:1"], 2, &["1 nodes for 3 copies"]);
+    fails(&["db", "get", &store, "a", "--log", "near://127.0.0.1:1"], 2, &["too few nodes, 1, for 3 copies"]);
 }
 
 /// What is closed is in the store: its nodes are free, and may end.

@@ -112,7 +112,7 @@ impl Presence {
 }
 
 /// Somebody has the database open.
-pub(crate) fn in_use(writer: &Writer, seen: Seen) -> Error {
+fn in_use(writer: &Writer, seen: Seen) -> Error {
     let seen = match seen {
         Seen::Process => "its process runs on this host".to_owned(),
         Seen::Answered(after) => format!("it gave a sign of life {after:.1?} after it was asked"),
@@ -124,7 +124,7 @@ pub(crate) fn in_use(writer: &Writer, seen: Seen) -> Error {
 }
 
 /// Perhaps somebody has.
-pub(crate) fn in_use_perhaps(writer: &Writer) -> Error {
+fn in_use_perhaps(writer: &Writer) -> Error {
     Error::new(ErrorKind::InUse, format!("the database may be open: {writer}"))
         .advice("try again in a minute, or take the database over: `TakeOver::Always`, or `--take-over`")
 }

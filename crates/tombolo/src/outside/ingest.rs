@@ -245,13 +245,16 @@ async fn bring_all(
     all(given.iter().map(bring).collect(), AT_ONCE).await.into_iter().collect()
 }
 
-/// Damage of a table that was given is none of the database.
+/// Damage of a table that is brought in is none of the database: nothing names its copy.
 fn of_given(error: Error, shown: &str) -> Error {
     let advice = match error.kind() {
         ErrorKind::NotFound => {
             "check the table's place; a folder of exported tables is brought in by `tombolo db import-tables`"
         }
-        ErrorKind::Corrupt => "the table that was given is damaged, and the database is not: make it again",
+        ErrorKind::Corrupt => {
+            "the table that was given, or its copy, is damaged, and nothing of the database is: ingest it again; \
+                if it fails again, make the table again"
+        }
         _ => return error.context(format!("ingesting {shown}")),
     };
     error.context(format!("ingesting {shown}")).advice(advice)

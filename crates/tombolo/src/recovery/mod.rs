@@ -321,11 +321,7 @@ impl Claiming<'_> {
         if !is_own && gone != Some(state.epoch()) {
             // A writer that came after that epoch is not waited for.
             let wait_max = if gone.is_some() { Duration::ZERO } else { Presence::WAIT_MAX };
-            match presence::look(&mut chain, self.log_store, wait_max).await? {
-                Presence::Alive(writer, seen) => return Err(presence::in_use(&writer, seen)),
-                Presence::Unknown(writer) => return Err(presence::in_use_perhaps(&writer)),
-                Presence::Nobody | Presence::Closed(_) | Presence::Dead(_) => {}
-            }
+            presence::look(&mut chain, self.log_store, wait_max).await?.check_free()?;
         }
         Ok(Some(chain.tip().clone()))
     }

@@ -228,6 +228,31 @@ fn what_does_not_move_is_left_to_its_writer() {
     });
 }
 
+/// A writer that came after somebody looked whether there is one is left alone, too.
+#[test]
+fn a_live_writer_may_be_left_alone() {
+    let world = World::new(1);
+    let (writer, mover) = (world.process("writer"), world.process("mover"));
+    let source = Two::new(&writer.env());
+    let db = writer.run(async move { source.at(SOURCE).open().await.unwrap() }).unwrap();
+    let keys = db.default_keyspace();
+    let two = Two::new(&mover.env());
+    let moving = async move {
+        let source = two.at(SOURCE).take_over(TakeOver::Never);
+        let mirror = Mirror::begin(source, two.at(MIRROR), MirrorOptions::default()).await.unwrap();
+        mirror.refresh().await.unwrap();
+        mirror.hand_over().await.unwrap_err()
+    };
+    assert_eq!(mover.run(moving).unwrap().kind(), ErrorKind::InUse);
+    writer.run(async move { keys.put("key", "value").await.unwrap() }).unwrap();
+    let two = Two::new(&mover.env());
+    let handed = mover.run(async move { two.mirror().await?.hand_over().await }).unwrap().unwrap();
+    assert!(handed.sequence >= 1);
+    let late = db.default_keyspace();
+    let fenced = writer.run(async move { late.put("key", "late").await.unwrap_err() }).unwrap();
+    assert_eq!(fenced.kind(), ErrorKind::Fenced);
+}
+
 #[cfg(feature = "mutants")]
 #[test]
 fn rules_of_moves_are_noticed() {
