@@ -29,7 +29,7 @@ impl Queue {
         let db = Db::builder(uri).open().wait()?;
         let jobs = db.open_or_create_keyspace("jobs", KeyspaceOptions::default()).wait()?;
         let results = db.open_or_create_keyspace("results", KeyspaceOptions::default()).wait()?;
-        // Both ends follow from what is there: nothing else has to be kept.
+        // Both ends follow from the jobs that are there: nothing else has to be kept.
         let first = jobs.scan::<&[u8]>(..).next().transpose()?;
         let last = last_number(&jobs)?.max(last_number(&results)?);
         let next = last.map_or(0, |number| number + 1);

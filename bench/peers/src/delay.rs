@@ -4,7 +4,7 @@
 //! `first bytes of a request → time drawn → its answer waits until then, and then comes at the rate of one connection`.
 //! Both engines' requests pass through it, so that neither its latencies nor its cost are to
 //! anyone's advantage. One request at a time on a connection, as HTTP/1.1 without pipelining has
-//! it. What passed is counted, and told to whoever connects to the counter.
+//! it. All that passes is counted, and each program that connects to the counter gets the counts.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -79,7 +79,11 @@ pub fn serve(server: &str, latency: &str) -> Result<(), String> {
         for mut stream in counter.incoming().flatten() {
             let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
             let counts = &telling.counts;
-            let line = json!({"requests": of(&counts.requests), "sent": of(&counts.sent), "received": of(&counts.received)});
+            let line = json!({
+                "requests": of(&counts.requests),
+                "sent": of(&counts.sent),
+                "received": of(&counts.received),
+            });
             // Who asked may be gone.
             let _ = write!(stream, "{line}");
         }

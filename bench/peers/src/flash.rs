@@ -39,7 +39,7 @@ const EXPONENT: f64 = 0.99;
 const MEMORY_BYTES: usize = 8 << 20;
 const FLASH_BYTES: usize = 40 << 20;
 
-/// What is compared, in this order.
+/// The caches that are compared, in this order.
 const CACHES: &[&str] = &[
     "none",
     "tombolo",

@@ -46,11 +46,11 @@ pub struct Job {
 
 fn say(line: &Value) {
     let mut out = std::io::stdout().lock();
-    // Whoever listened is gone: the next look at the parent ends this process.
+    // The listener is gone: the next look at the parent ends this process.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// What is watched while a step runs.
+/// Figures that are watched while a step runs.
 struct Watch {
     step: usize,
     peak_bytes: AtomicU64,
@@ -82,9 +82,12 @@ impl Watch {
             let seconds = begun.elapsed().as_secs();
             if seconds > told {
                 told = seconds;
-                say(
-                    &json!({"event": "progress", "step": self.step, "operations": operations(), "seconds": seconds}),
-                );
+                say(&json!({
+                    "event": "progress",
+                    "step": self.step,
+                    "operations": operations(),
+                    "seconds": seconds,
+                }));
             }
             std::thread::sleep(LOOK);
         }

@@ -11,8 +11,8 @@
 //! More of `run`: `nexts=N` entries after a seek, `stride=N` between the keys of a multi-get,
 //! `batch=N` keys of a batch or a multi-get, `distribution=uniform|zipfian|latest|hotspot` of the
 //! keys of YCSB and of merges, `ranges=N` and `width=N` ranges to delete and keys of each, `num=N`
-//! and `value=BYTES` keys and bytes of values in the place of those of all steps. `apart` puts large
-//! values apart.
+//! and `value=BYTES` keys and bytes of values in the place of those of all steps. `apart` puts
+//! large values apart.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;

@@ -121,7 +121,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         });
         match swept {
             Ok(garbage) => report(&uri.to_string(), &garbage, arguments.delete, output)?,
-            // Destroyed, or never completed: what is left of it goes when it is destroyed again.
+            // Destroyed, or never completed: the rest of it goes when it is destroyed again.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 output.result(
                     || json!({ "database": uri.to_string(), "ended": true }),
@@ -175,7 +175,7 @@ fn pins_of_clones(
     let builder = || Db::builder(shown.clone()).env(env.clone()).registry(crate::database::registry());
     let clones = match env.block_on(builder().clones()) {
         Ok(clones) => clones,
-        // What is damaged was told already.
+        // Damage was told already.
         Err(error) => return Ok(Err(error)),
     };
     for clone in clones {

@@ -130,7 +130,7 @@ enum Command {
     Compactor(compactor::Command),
     /// Says what serves nobody any more in all databases under one root, and deletes it when asked.
     Gc(gc::Arguments),
-    /// Says what is known of a near-compute log: which nodes hold it.
+    /// Says which nodes hold a near-compute log.
     #[command(subcommand)]
     Log(log::Command),
     /// Formats, shows, checks and copies zoned devices, on which databases lie without garbage
@@ -149,8 +149,8 @@ enum Command {
     Explain(explain::Arguments),
     /// Says what the bytes of a database are, with offsets, on damaged files too.
     Inspect(inspect::Arguments),
-    /// Says what this machine and a store offer, and what is set badly; exit code 1 when something
-    /// is bad.
+    /// Says what this machine and a store offer, and which settings are bad; exit code 1 when
+    /// something is bad.
     Doctor(doctor::Arguments),
     /// Shows what a database does, live: rates, memory, levels, stalls, requests and their price.
     Top(top::Arguments),

@@ -11,7 +11,7 @@ use crate::failure::{Failure, Result};
 /// in it. A path begins with `/`, `./` or `../`: a bare word is more often a slip.
 ///
 /// # Errors
-/// What is wrong with a path.
+/// Says why a path cannot be used.
 pub fn place(text: &str) -> std::result::Result<String, String> {
     let is_path = text.starts_with('/') || [".", ".."].contains(&text) || starts_beside(text);
     if !is_path {
@@ -31,7 +31,7 @@ fn without_up(path: &Path) -> PathBuf {
     if !path.components().any(goes_up) {
         return path.to_path_buf();
     }
-    // What is not there yet is the end of the path.
+    // Only the end of the path may be missing yet.
     for parent in path.ancestors() {
         if let (Ok(parent_there), Ok(rest)) = (parent.canonicalize(), path.strip_prefix(parent))
             && !rest.components().any(goes_up)
@@ -73,7 +73,7 @@ pub fn check_new(store: &str) -> Result<()> {
     if path == Path::new("/") {
         return refuse("it is the root of this host".to_owned());
     }
-    // What is not there, and what is no directory, is told by opening.
+    // A path that is missing, or is no directory, is left to opening.
     let Ok(entries) = std::fs::read_dir(&path) else { return Ok(()) };
     let names = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
     match names.filter(|name| !is_ours(name)).min() {

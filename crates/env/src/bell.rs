@@ -1,7 +1,7 @@
 //! Bells: how a process of the same host is told to look at something now, and not in a while.
 //!
-//! A bell says nothing but that it was rung, and may be rung by anybody, or be lost: whoever hears
-//! it looks, and looks now and then anyway.
+//! A bell says nothing but that it was rung, and may be rung by anybody, or be lost: a process that
+//! hears it looks, and looks now and then anyway.
 
 use std::collections::BTreeMap;
 

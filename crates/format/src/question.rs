@@ -58,7 +58,7 @@ pub const QUESTION_HEADER_BYTES: usize = 56;
 /// What a writer is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// Move what is in memory and in the log to tables.
+    /// Move the writes in memory and in the log to tables.
     Flush,
     /// Merge all tables of each keyspace into one run.
     Compact,
@@ -79,7 +79,7 @@ pub struct Question {
     pub incarnation: u64,
     /// Fresh randomness; also its name.
     pub id: u128,
-    /// What is to be done.
+    /// What the writer shall do.
     pub verb: Verb,
 }
 
@@ -94,7 +94,7 @@ pub struct Answer {
     pub epoch: u64,
     /// Whether it was done.
     pub is_done: bool,
-    /// What is to be known about it: names and values.
+    /// Facts about it: names and values.
     pub facts: Vec<(String, String)>,
 }
 
@@ -208,7 +208,7 @@ pub fn decode_answer(bytes: &[u8]) -> Result<Answer> {
         if count > FACTS_MAX {
             return Err(FormatError::damaged(12, format!("at most {FACTS_MAX} facts"), count.to_string()));
         }
-        // Grows with what is there, not with what the count claims.
+        // Grows with the facts that are there, not with the count that is claimed.
         let mut facts = Vec::new();
         for _ in 0..count {
             let name = reader.text(FACT_BYTES_MAX)?.to_owned();

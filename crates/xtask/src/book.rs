@@ -17,7 +17,7 @@ use clap::Args;
 
 use crate::source;
 
-/// Its version is part of what is built, so that all build the same.
+/// Its version is part of the build, so that all build the same.
 const MDBOOK: &str = "0.5.4";
 /// The folder of decisions, and the end of the line of the summary that they stand below.
 const DECISIONS: &str = "docs/decisions";
@@ -260,7 +260,7 @@ fn follow(folder: &Path) -> Result<usize, String> {
     let mut failures = Vec::new();
     let mut count = 0;
     for (name, text) in &texts {
-        // The page of everything repeats the others, and the one for what is missing has no place.
+        // The page of everything repeats the others, and the one for missing pages has no place.
         if name == Path::new("print.html") || name == Path::new("404.html") {
             continue;
         }

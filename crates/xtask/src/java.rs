@@ -22,7 +22,7 @@ pub struct Arguments {
     maven: Vec<String>,
 }
 
-/// What keeps it from being run here: what is missing, and how to get it.
+/// Says what keeps it from being run here: which tools are missing, and how to get them.
 ///
 /// # Errors
 /// The same.

@@ -120,7 +120,7 @@ enum Habit {
     /// compression; an hour on a quiet machine.
     ///
     /// The best of the search is confirmed in rounds of its own, interleaved with the defaults.
-    /// Exit code 1 when the whole 95 % interval of the confirmed ratio lies beyond what is allowed.
+    /// Exit code 1 when the whole 95 % interval of the confirmed ratio lies beyond the bound.
     Tune(tune::Arguments),
     /// Conformance, bad input, demo, kills and fights on real servers of S3 and Azure storage,
     /// which it builds once and starts on free ports.
@@ -146,9 +146,10 @@ enum Habit {
     /// SQLite, Redis and RocksDB as their packages are, under the preload library: killed in a
     /// loop, checked by themselves, measured.
     ///
-    /// On three nodes that it starts on this host, unless another log is named. Installs what is
-    /// missing with apt-get where it may; what is still missing is said and skipped. A program that
-    /// lost something that it had synced, or whose own check fails, ends it with an error.
+    /// On three nodes that it starts on this host, unless another log is named. Installs missing
+    /// packages with apt-get where it may; those that cannot be had are named and skipped. A
+    /// program that lost something that it had synced, or whose own check fails, ends it with an
+    /// error.
     Preload(preload::Arguments),
     /// Stock RocksDB with its files in a database: the plugin is built, then db_bench, ldb and
     /// sst_dump of Debian run on it, with kills and a fight for its lock.
@@ -171,8 +172,8 @@ enum Habit {
     /// Tombolo for Java, and its stores for Kafka Streams: builds the library for C, then runs
     /// Maven's tests.
     ///
-    /// Needs a JDK of 22 or later and Maven, which fetches Kafka and its tests. Says what is
-    /// missing and how to get it.
+    /// Needs a JDK of 22 or later and Maven, which fetches Kafka and its tests. Says which tools
+    /// are missing and how to get them.
     Java(java::Arguments),
     /// Draws the charts and tables of docs/benchmarks.md from their figures, and takes the figures
     /// of a run over.

@@ -51,7 +51,7 @@ pub struct Arguments {
     seed: u64,
 }
 
-/// Runs them, or says what is missing.
+/// Runs them, or says which tools are missing.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     if let Some(path) = unsafe_paths().find(|path| !is_told_of(path)) {
         return Err(format!(

@@ -5,7 +5,7 @@
 //! (two, its default).
 //!
 //! Large values lie apart where a row says so: in blob files, LZ4 like the rest, with their garbage
-//! collection on, which is off by default: without it what is overwritten would stay.
+//! collection on, which is off by default: without it overwritten values would stay.
 //!
 //! Tuned, from the wiki pages "Setup Options and Basic Tuning", "HyperClockCache", "Data Block Hash
 //! Index", "Pipelined Write", "MultiGet Performance" and "Memory usage": HyperClockCache, hash

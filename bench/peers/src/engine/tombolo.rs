@@ -2,8 +2,8 @@
 //! memtables together.
 //!
 //! In a bucket, where accepted is as late as durable, accepted writes are issued and not waited
-//! for, as many as are allowed to be on their way: what is lost with the process is then what
-//! SlateDB loses with it.
+//! for, as many as are allowed to be on their way: the process then loses as much when it ends as
+//! SlateDB does.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -148,7 +148,7 @@ impl Endpoint {
 fn join(client: TcpStream, server: TcpStream, shared: &Arc<Shared>, seed: u64) {
     let (Ok(to_client), Ok(to_server)) = (client.try_clone(), server.try_clone()) else { return };
     for end in [&client, &server] {
-        // What is small shall not wait for more: the servers would look slower than they are.
+        // A short message shall not wait for more: the servers would look slower than they are.
         let _ = end.set_nodelay(true);
     }
     let (there, back) = (Arc::clone(shared), Arc::clone(shared));

@@ -1,4 +1,4 @@
-//! What the writers of a fight write, and how what is there is looked at: as in `crash`, and the
+//! What the writers of a fight write, and how their entries are looked at: as in `crash`, and the
 //! epoch under a key of its own.
 
 use std::ops::Bound;

@@ -106,7 +106,7 @@ pub fn segment(name: &str, bytes: &Bytes, entries: bool, report: &mut Report) {
                 );
             }
         }
-        // What is beyond the bad place is shown too, though recovery stops there.
+        // Frames beyond the bad place are shown too, though recovery stops there.
         match next_frame(bytes, at, &identity) {
             Some(next) => at = next,
             None => return,

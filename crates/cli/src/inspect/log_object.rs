@@ -66,7 +66,7 @@ pub fn inspect(name: &str, bytes: &Bytes, entries: bool, report: &mut Report) {
             }
             Err(reason) => {
                 report.damage(0, "frame", reason.into_error(at));
-                // What is beyond the bad place is shown too, though recovery stops there.
+                // Frames beyond the bad place are shown too, though recovery stops there.
                 match next_frame(bytes, at, &identity) {
                     Some(next) => at = next,
                     None => return,

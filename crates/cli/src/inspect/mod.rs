@@ -1,8 +1,8 @@
 //! `tombolo inspect`: what the bytes say, with offsets, on damaged files too.
 //!
 //! Nothing is opened as a database: objects and files are read as they are, told apart by their
-//! magic, and reported part by part. A damaged part is named with what was expected and what is
-//! there; the rest is reported as far as it can be reached. Writers are not disturbed.
+//! magic, and reported part by part. A damaged part is named with what was expected and what was
+//! found; the rest is reported as far as it can be reached. Writers are not disturbed.
 
 mod entry;
 mod log;

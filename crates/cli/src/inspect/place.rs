@@ -178,7 +178,7 @@ impl Store {
         Ok(names)
     }
 
-    /// Names of what is of one of `kinds`: by their order for what the manifest is made of, else as
+    /// Names of the objects of these `kinds`: in order for those that make the manifest, else as
     /// they lie. Records are named by falling numbers: they come oldest first.
     pub fn names_of(&self, kinds: &[Kind]) -> Result<Vec<String>> {
         let all: Vec<String> = self.list()?.into_iter().map(|(name, _)| name).collect();

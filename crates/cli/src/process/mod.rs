@@ -41,7 +41,7 @@ pub enum Message {
     Intent {
         /// The writer's own count, from 1, without gaps.
         sequence: u64,
-        /// What is written.
+        /// The bytes that are written.
         record: Vec<u8>,
         /// To which path.
         path: Vec<u8>,

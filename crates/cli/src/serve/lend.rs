@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     )
 }
 
-/// Bytes that regions take beyond what is lent.
+/// Bytes that regions take beyond those that are lent.
 fn wanted_back(status: &NodeStatus) -> u64 {
     status.bytes_taken.saturating_sub(status.bytes_max)
 }

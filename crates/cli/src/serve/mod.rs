@@ -58,7 +58,7 @@ pub struct Showing {
 }
 
 impl Showing {
-    /// What is named, or else what the environment has.
+    /// Those that are named, or else those of the environment.
     pub fn credentials(&self) -> tombolo_storage::Result<Option<Credentials>> {
         let env = Env::real();
         if self.secret_file.is_some() || self.tls.is_some() {

@@ -181,7 +181,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         share: arguments.shared_memory.as_ref().map(Into::into),
         rdma: arguments.rdma.clone(),
     };
-    // What is wrong with the command line is told before anybody stores something here.
+    // Errors of the command line are told before anybody stores something here.
     let place = match &arguments.announce {
         None => None,
         Some(uri) => {

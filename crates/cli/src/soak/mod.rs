@@ -29,12 +29,12 @@ const BUDGET_BYTES: u64 = 8 << 20;
 /// charged, such as a batch that was read.
 const ABOVE_BYTES: u64 = BUDGET_BYTES / 8;
 /// What a worker may hold beside the budget: its oracle of some 7 MiB, rings, pools of threads,
-/// what is in flight.
+/// requests in flight.
 const BESIDE_BYTES: u64 = 16 << 20;
 /// What the allocator may keep of freed blocks, which no budget governs: it has an arena for every
 /// thread or two, and each keeps what was in use in it at once. With one arena for all
-/// (`MALLOC_ARENA_MAX=1`) a worker that has 60 MiB resident has 23. The bound is there for what is
-/// held and not counted.
+/// (`MALLOC_ARENA_MAX=1`) a worker that has 60 MiB resident has 23. The bound is there for memory
+/// that is held and not counted.
 const FREED_BYTES: u64 = 96 << 20;
 
 /// Arguments of `soak`.

@@ -163,7 +163,7 @@ impl Worker<'_> {
         })
     }
 
-    /// Reads what is there, and judges it against what was known.
+    /// Reads the database, and judges it against what was known.
     fn know(&self, db: &Db, known: Option<&[Thread]>) -> Result<Vec<Thread>> {
         let Arguments { seed, round, .. } = *self.arguments;
         let mut threads = Vec::new();

@@ -118,10 +118,10 @@ fn quoted(bytes: &[u8]) -> String {
     text
 }
 
-/// Reads what [`shown`] wrote; what is not quoted stands for itself, whatever its bytes are.
+/// Reads what [`shown`] wrote; text without quotes stands for itself, whatever its bytes are.
 ///
 /// # Errors
-/// What is wrong with the quoted text.
+/// Says why the quoted text cannot be read.
 pub fn parse_shown(bytes: &[u8]) -> std::result::Result<Vec<u8>, String> {
     let Some(inner) = bytes.strip_prefix(QUOTE) else { return Ok(bytes.to_vec()) };
     let inner = inner.strip_suffix(b"'").ok_or("it begins with $' and does not end with '")?;
@@ -161,7 +161,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// `None` for what is not hexadecimal.
+/// `None` for bytes that are not hexadecimal.
 fn unhex(text: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let byte = |pair: &[u8]| match *pair {

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::{fails, json, ok, tombolo, uri};
 
-/// Every benchmark, over and over: the fills begin anew, the rest works on what is there.
+/// Every benchmark, over and over: the fills begin anew, the rest works on the entries that are
+/// there.
 const ALL: &str = "fillseq,fillrandom,filluniquerandom,overwrite,flush,wait,readrandom,readmissing,multireadrandom,readasync,seekrandom,readseq,readreverse,\
                    readwhilewriting,deleterandom,singledelete,mergerandom,readrandom,compact,readrandom,ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f,mixgraph,deletescan,fillttl,fill100K,fillbig,ingest,deleterange,deleterangeget,\
                    mergerandom,checkmerged,getmerged,queue,seekdeleted,createkeyspaces,checkpoint,fillsync,fillrandombatch,fillbatch,stats";

@@ -81,7 +81,7 @@ fn reading_only_takes_nothing_over() {
     assert!(ok(&["db", "verify", &store]).contains("read 1 table ("));
     assert_eq!(epoch(), before, "reading has claimed an epoch");
     ok(&["db", "put", &store, "2", "in the log"]);
-    // What is in the log only is left out when tables alone are asked for.
+    // A write that only the log has is left out when tables alone are asked for.
     fails(&["db", "get", &store, "2", "--tables-only"], 3, &["no value", "tables only"]);
     assert_eq!(ok(&["db", "get", &store, "2"]), "in the log\n");
     fails(&["db", "get", &uri(&folder.path().join("none")), "1"], 3, &[]);

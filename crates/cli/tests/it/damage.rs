@@ -210,8 +210,8 @@ fn every_file_of_a_small_database_may_be_cut_to_nothing() {
     }
 }
 
-/// What is whole is salvaged whole; without a table there is a state before it or there are holes,
-/// and both are told.
+/// A database without damage is salvaged whole; without a table there is a state before it or there
+/// are holes, and both are told.
 #[test]
 fn a_damaged_database_is_salvaged_and_what_is_lost_is_told() {
     let (folder, store) = database();

@@ -8,7 +8,7 @@ use super::{fails, json, ok, tombolo, uri};
 fn it_tells_of_the_machine_and_the_store_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let store = uri(&folder.path().join("db"));
-    // Verdicts depend on the machine: what is bad on one is not on another.
+    // Verdicts depend on the machine: the same store may be good on one and bad on another.
     let ran = tombolo(&["--json", "doctor", &store]);
     assert!([0, 1].contains(&ran.code), "{}", ran.stderr);
     let facts = json(&ran.stdout);

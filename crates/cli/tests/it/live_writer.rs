@@ -98,7 +98,7 @@ fn no_command_disturbs_a_writer(place: &Place, folder: &Path) {
     assert_eq!(created.code, 2, "{}", created.stderr);
     goes_on();
 
-    // What is asked of the writer it does itself.
+    // The writer does itself what it is asked for.
     assert!(db.stats().tables == 0);
     let flushed = place.run(&["--json", "db", "flush", store]);
     assert_eq!(flushed.code, 0, "{}", flushed.stderr);

@@ -132,7 +132,7 @@ fn a_database_outlives_one_of_three_nodes_and_says_when_two_are_gone() {
     fails(&["db", "get", &store, "a", "--log", "near://127.0.0.1:1"], 2, &["too few nodes, 1, for 3 copies"]);
 }
 
-/// What is closed is in the store: its nodes are free, and may end.
+/// A closed database is in the store: its nodes are free, and may end.
 #[test]
 fn a_database_that_was_closed_needs_no_node_of_before() {
     let folder = tempfile::tempdir().unwrap();

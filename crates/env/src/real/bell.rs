@@ -29,7 +29,7 @@ pub(super) fn wait(key: u128) -> Completion<()> {
     let own = std::process::id();
     let mut listening = LISTENING.lock();
     if *listening != Some(own) && !cfg!(miri) {
-        // Tried once: what is refused now is refused later.
+        // Tried once: a refusal now is one later too.
         *listening = Some(own);
         let _silent = listen();
     }

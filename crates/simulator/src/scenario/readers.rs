@@ -116,7 +116,7 @@ async fn read(process: &Process, contest: &Contest, random: &mut Random) -> Resu
     Ok(())
 }
 
-/// Looks without following: what is shown holds all that was durable before, and stays.
+/// Looks without following: a look shows all that was durable before, and stays as it is.
 async fn look_once(process: &Process, contest: &Contest, random: &mut Random) -> Result<(), Stop> {
     let durable = contest.history.lock().durable;
     let db = contest.setup.builder(process).open_read_only().await?;

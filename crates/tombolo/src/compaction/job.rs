@@ -311,7 +311,8 @@ impl Run {
         let mut two = Two::new(self, &hiding, &range, &below, self.job.bytes() / parts)?;
         let mut filtering = self.begin_filtering();
         let mut entries = 0;
-        // Of what is held: whether it is the newest of its key, and its block was in a cache.
+        // Of the entry that is held: whether it is the newest of its key, and its block was in a
+        // cache.
         let (mut held_new, mut held_hot) = (false, false);
         // The table of an entry that is held, if its value lies apart.
         let mut held_apart = None;

@@ -417,9 +417,9 @@ impl Keyspace {
         self.cursor_at(None, range)
     }
 
-    /// Flushes, then merges the tables that hold keys of `range` down to the last level: what is
-    /// there at the call, however much is written meanwhile. Whole tables take part, and all of
-    /// level 0. Reclaims the space of what was deleted or overwritten.
+    /// Flushes, then merges the tables that hold keys of `range` down to the last level: all that
+    /// was written before the call, however much is written meanwhile. Whole tables take part, and
+    /// all of level 0. Reclaims the space of what was deleted or overwritten.
     ///
     /// # Errors
     /// As [`crate::Db::compact`].

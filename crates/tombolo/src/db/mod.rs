@@ -503,10 +503,10 @@ impl Db {
         self.limited("flush", start)
     }
 
-    /// Flushes, then merges the tables of each keyspace into one sorted run: what is there at the
-    /// call, however much is written meanwhile. Tables that fit the last level as they are, are
-    /// moved and not rewritten, but for those that lie under other databases ([`Db::share_to`]):
-    /// afterwards all are this one's own.
+    /// Flushes, then merges the tables of each keyspace into one sorted run: all that was written
+    /// before the call, however much is written meanwhile. Tables that fit the last level as they
+    /// are, are moved and not rewritten, but for those that lie under other databases
+    /// ([`Db::share_to`]): afterwards all are this one's own.
     ///
     /// # Errors
     /// As [`Db::flush`].

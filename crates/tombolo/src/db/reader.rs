@@ -13,7 +13,7 @@ use crate::reader;
 /// An open database that follows its writer, on this machine or another, and disturbs it by
 /// nothing.
 ///
-/// It shows what is **durable**: every logged write that was acknowledged as durable longer ago
+/// It shows **durable** writes: every logged write that was acknowledged as durable longer ago
 /// than the stated lag, in their order, batches whole; and what tables hold. No takeover takes back
 /// what it has shown. Writes that are only accepted, or unlogged, appear once they are durable or
 /// flushed. Each read and each [`Snapshot`] is one consistent cut of all keyspaces.

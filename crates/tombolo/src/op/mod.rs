@@ -92,7 +92,7 @@ impl<T> Told<T> {
 /// What an operation gives once its ticket has ended.
 enum Given<T> {
     Value(T),
-    /// What is known only then.
+    /// A result that is known only then.
     Found(Box<dyn FnOnce() -> Result<T> + Send>),
 }
 

@@ -470,7 +470,7 @@ pub struct KeyspaceOptions {
     pub ttl: Option<Duration>,
     /// Values of at least so many bytes lie in objects of their own, so that compaction moves
     /// references to them and not their bytes; 0 for none. Default 0: a read of such a value takes
-    /// a request more, and what is overwritten stays for a while. From 16 KiB on it pays as a rule.
+    /// a request more, and overwritten values stay for a while. From 16 KiB on it pays as a rule.
     pub separate_bytes: u32,
     /// The types of its keys and values, in the words of the library that reads and writes them
     /// (`tombolo-typed`), which refuses a keyspace of others. Default none. They stay once they are

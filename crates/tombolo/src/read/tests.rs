@@ -1,5 +1,5 @@
 //! Which version wins, and which ones flush and compaction keep. Cases are text; `UPDATE=1` writes
-//! what is found into the file.
+//! the results into the file.
 //!
 //! `snapshots N@T …` are moments that somebody looks from, beside now, and judges what has expired
 //! by a time; `time T` is that of now, `settled T` what may be destroyed; `KEY NUMBER until T` is a
@@ -418,7 +418,7 @@ impl Case {
         })
     }
 
-    /// What is kept of entries where nothing is known of what lies below, or that.
+    /// The entries that are kept: with those that lie below, or where nothing is known of them.
     fn kept(&self, mut written: Vec<Written>, below: Option<&[Written]>) -> Result<Vec<Written>> {
         written.sort_by(|one, other| one.internal().cmp(&other.internal()));
         let snapshots = self.snapshots.iter().map(|(number, time)| (SequenceNumber(*number), *time));
@@ -463,7 +463,8 @@ impl Case {
         Ok(Case { sources: vec![self.kept(all, Some(&self.below))?], ..self.clone() })
     }
 
-    /// Reads, flushes and compacts: nobody sees a difference. Says what was read, and what is kept.
+    /// Reads, flushes and compacts: nobody sees a difference. Says what was read, and what was
+    /// kept.
     fn run(&self, bench: &Bench, out: &mut String) {
         let keys = self.keys();
         let before = self.reads(bench, &keys);
@@ -552,7 +553,7 @@ impl Bench {
         Bench { process, versions: Versions::new(tables), made: Mutex::new(0) }
     }
 
-    /// Each source is a run of level 0, and what is below lies there.
+    /// Each source is a run of level 0, and entries from below lie in the last level.
     fn in_tables(&self, case: &Case) -> Arc<View> {
         let state = State::from_snapshot(1, Epoch(1), &self.tables_of(case)).expect("a sound state");
         let version = self.versions.build(&state, &Version::default(), &[]);
@@ -604,7 +605,7 @@ impl Bench {
         self.process.run(write).expect("it lives").expect("written").expect("entries").table
     }
 
-    /// Every way to read finds what is expected.
+    /// Every way to read finds the expected entries.
     fn read(
         &self,
         view: &Arc<View>,

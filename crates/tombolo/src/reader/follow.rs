@@ -42,7 +42,7 @@ pub(super) struct Kept {
     pub(super) pin: Option<Arc<Pinned>>,
 }
 
-/// What is done where no pin can be put: because the store may only be read, or is full.
+/// What to do where no pin can be put: because the store may only be read, or is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pinning {
     /// That is an error.
@@ -87,7 +87,7 @@ pub(super) async fn pin_newest(chain: &mut ChainFollower, lease: Duration, pinni
 #[derive(Debug)]
 pub(super) struct Pins {
     pins: Mutex<Vec<Arc<Pinned>>>,
-    /// The newest that a round has proven: what is to be proven of a pin goes on from there.
+    /// The newest that a round has proven: the proof of a pin goes on from there.
     tip: Mutex<Tip>,
 }
 
@@ -128,7 +128,7 @@ impl Pins {
     }
 }
 
-/// Releases pins, as far as that goes: what is left expires.
+/// Releases pins, as far as that goes: the others expire.
 pub(super) async fn release(pins: Vec<Arc<Pinned>>) {
     for pin in pins {
         if let Err(error) = pin.release().await {
@@ -198,7 +198,7 @@ impl Follower {
         })
     }
 
-    /// Brings what is shown up to date.
+    /// Brings the view up to date.
     ///
     /// # Errors
     /// `NotFound` once the database is destroyed; `Corrupt`; those of the stores: what was shown
@@ -550,7 +550,7 @@ fn flushed_of(state: &State, stream: u32) -> Vec<(u32, SequenceNumber)> {
     of_it.map(|keyspace| (keyspace.id, keyspace.flushed)).collect()
 }
 
-/// Takes out of the catalog what is not among these keyspaces. Before their view is shown: in that,
+/// Takes all keyspaces but these out of the catalog. Before their view is shown: in that,
 /// what was dropped is merely empty. And before others are added, which may have the names of what
 /// was dropped.
 fn hide_keyspaces(engine: &Engine, keyspaces: &[Arc<KeyspaceInfo>]) {

@@ -13,7 +13,7 @@
 //! 1. A view is one prefix of the order of the logged writes, with all that tables hold: what a
 //!    round read is shown at its end, at once.
 //! 2. Nothing is shown that a takeover could take back: of tables what a proven state names, of a
-//!    log what is sealed or known to be durable.
+//!    log the entries that are sealed or known to be durable.
 //! 3. A round that begins now shows all that is acknowledged as durable now: the newest state is
 //!    proven by a list that begins after the round, and the logs that it names are read after that.
 //! 4. Every table of a view is pinned, and the pin proven (rule 12), before the view is shown; the
@@ -108,7 +108,7 @@ const LAG_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 const LEASE_MIN: Duration = Duration::from_millis(100);
 const LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How what is opened is kept up to date.
+/// How an open view is kept up to date.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum How {
     /// By rounds.

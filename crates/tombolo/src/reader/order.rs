@@ -173,7 +173,7 @@ impl Order {
             }
             looked.lacks = reader.lacks();
             if looked.lacks.is_some() {
-                // What follows may build on what is lacking.
+                // Later entries may build on those that are lacking.
                 break;
             }
         }

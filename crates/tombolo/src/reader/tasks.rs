@@ -61,7 +61,7 @@ async fn beats(engine: Arc<Engine>, following: Arc<Following>, pins: Arc<Pins>, 
     loop {
         let wanted = following.wanted.subscribe();
         if engine.has_stopped() {
-            // Readers of what is left have ended with the database.
+            // Those who read under the pins that are left have ended with the database.
             release(pins.all()).await;
             return;
         }

@@ -52,7 +52,7 @@ fn a_reader_without_memory_goes_on_when_it_has_some_again() {
 
 /// The tables of what a reader holds are deleted while its clock stood still, which says that the
 /// lease holds: its reads end with a lost pin and not with damage, before a heartbeat as well, and
-/// it goes on with what is newest.
+/// it goes on with the newest state.
 #[test]
 fn what_is_deleted_behind_a_lease_is_a_lost_pin() {
     let world = World::new(2);

@@ -49,7 +49,7 @@ pub(crate) struct CloneRequest {
 
 /// Makes a database that names the tables of another where they lie.
 pub(crate) async fn share(request: CloneRequest) -> Result<()> {
-    // What is wrong with the request is told before anything is claimed.
+    // Errors of the request are told before anything is claimed.
     location_of(&*request.source)?.place_anywhere(location_of(&*request.target)?)?;
     request.choose().await?;
     let manifest = claim_empty(&request.env, &request.target, &*request.log_store).await?;

@@ -462,7 +462,7 @@ pub(crate) async fn destroy(request: Request) -> Result<Destroyed> {
 async fn delete_ended(request: &Request, ended: &EndedLife) -> Result<Option<Destroyed>> {
     let Request { env, objects, log_store, budget, .. } = request;
     let EndedLife { incarnation, last, state } = ended;
-    // Nobody makes one any more: what is half made stays so.
+    // Nobody makes one any more: a half-made one stays so.
     Checkpoints::new(env, objects, *incarnation, Epoch::NONE).sweep(std::future::ready(Ok(()))).await?;
     let fixed = |state: &Arc<State>| {
         let refusal = Error::new(ErrorKind::NotFound, "the database was destroyed");

@@ -96,7 +96,7 @@ pub(super) const OLD_LOGS_MAX: usize = 8;
 /// What replay found, ready to be served.
 #[derive(Debug)]
 pub(super) struct Replayed {
-    /// The active memtable, with what is small.
+    /// The active memtable, with all of a small replay.
     pub(super) memtable: Arc<Memtable>,
     pub(super) writer: MemtableWriter,
     /// To be flushed at once, newest first.
@@ -357,8 +357,8 @@ impl Replay {
                 >= (self.memtable_bytes / 16).clamp(SHARE_BYTES_MIN, SHARE_BYTES_MAX)
     }
 
-    /// Replays entries of a run, from that number on, until way must be made: how many; and what is
-    /// wrong with the next one, if something is, as [`Replay::entry`] would say.
+    /// Replays entries of a run, from that number on, until way must be made: how many; and the
+    /// error of the next one, if it has one, as [`Replay::entry`] would say.
     pub(super) fn some_of(&mut self, run: &LogRun, from: usize) -> (usize, Option<Error>) {
         let mut count = 0;
         for entry in run.entries.iter().skip(from) {
@@ -619,7 +619,7 @@ impl Replay {
         self.bytes
     }
 
-    /// The memtables. What is small stays in the active one and keeps its logs named until an
+    /// The memtables. A small replay stays in the active one and keeps its logs named until an
     /// ordinary flush, so that a database that is opened briefly again and again does not leave a
     /// small table each time.
     ///

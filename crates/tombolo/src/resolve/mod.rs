@@ -157,7 +157,7 @@ pub(crate) fn as_put(trailer: Trailer, value: Bytes, expires_ms: Option<u64>) ->
     (Trailer::new(trailer.sequence(), kind), stored)
 }
 
-/// A moment to look from: it sees what is no newer.
+/// A moment to look from: it sees entries that are no newer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment(pub(crate) SequenceNumber);
 

@@ -31,7 +31,7 @@ fn newer_reads(entries: &[Entry], moment: u64) -> Option<u64> {
     sum
 }
 
-/// What is kept of entries, newest first.
+/// The entries that are kept, newest first.
 fn kept(entries: &[Entry], snapshots: &[u64], is_bottom: bool) -> Result<Vec<Entry>, Unresolved> {
     let mut retention = Retention::new(
         Moments {

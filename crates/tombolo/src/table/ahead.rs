@@ -8,8 +8,8 @@
 //! forward:   ... left behind | current piece | coming piece | coming piece | ...
 //! ```
 //!
-//! Pieces double from 16 KiB to 256 KiB, and to 1 MiB while the walk has to wait for what is
-//! coming: a slow store wants more in flight. At a store whose latency is measured they follow it
+//! Pieces double from 16 KiB to 256 KiB, and to 1 MiB while the walk has to wait for coming pieces:
+//! a slow store wants more in flight. At a store whose latency is measured they follow it
 //! ([`Reach`]): what moves in the time of one request's latency costs little more than the request.
 //! There several are on their way then, up to four times what the walk came through, and as long as
 //! all walks take no more than a quarter of the memory budget: one connection gives what it gives,
@@ -62,7 +62,7 @@ const COMING_MIN: u64 = 4;
 const SEEK_BYTES_MAX: u64 = 64 << 10;
 /// What a seek reads beyond its block takes at most this part of the latency.
 const SEEK_OF_LATENCY: u64 = 16;
-/// What a walk that goes on adds to what is usual, beside an eighth of it.
+/// What a walk that goes on adds to the usual length, beside an eighth of it.
 const HABIT_STEP_BYTES: u64 = 8 << 10;
 /// What the first piece of a walk takes at most this part of the latency.
 const FIRST_OF_LATENCY: u64 = 4;
@@ -169,7 +169,7 @@ impl Habit {
         }
     }
 
-    /// What is usual; 0 when nothing is known.
+    /// The usual length; 0 when nothing is known.
     pub(super) fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed) & !1
     }
@@ -219,7 +219,7 @@ pub struct Pace {
     slow: bool,
 }
 
-/// What is to be done when a walk has asked for the last bytes of its table, from a store whose
+/// What to do when a walk has asked for the last bytes of its table, from a store whose
 /// latency is measured: the next table may be opened meanwhile.
 pub struct AtEnd(pub Box<dyn FnOnce(Pace) + Send + Sync>);
 
@@ -352,7 +352,7 @@ impl ReadAhead {
 
     /// They are, by a task if any had to be asked for.
     pub(super) fn brought_from(&mut self, offset: u64, task: Option<Task>) {
-        // What is under way from the one before goes on.
+        // A read on its way from the one before goes on.
         let under_way = self.partitions.take().and_then(|(_, task)| task);
         self.partitions = Some((offset, task.or(under_way)));
     }
@@ -433,14 +433,14 @@ impl ReadAhead {
     }
 
     /// Whether the current piece and the next one bring a block. Else it lies further on, where it
-    /// was waited for: what is between was in memory, but for its last part.
+    /// was waited for: the blocks between were in memory, but for the last ones.
     fn is_next(&self, handle: BlockHandle) -> bool {
         let (Some(piece), Some(coming)) = (&self.current, self.coming.front()) else { return true };
         piece.start.min(coming.range.start) <= handle.offset
             && handle.end() <= piece.end().max(coming.range.end)
     }
 
-    /// Whether a coming piece brings what is missing of a block.
+    /// Whether a coming piece brings the missing part of a block.
     pub(super) fn awaits(&self, handle: BlockHandle) -> bool {
         let Some(piece) = &self.current else { return false };
         let mut before = piece.start..piece.end();

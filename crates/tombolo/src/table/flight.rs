@@ -154,7 +154,7 @@ impl<T> Flight<T> {
     }
 }
 
-/// What is being fetched of a table, by offset.
+/// Fetches of a table on their way, by offset.
 pub(super) struct Flights<T>(Mutex<Known<T>>);
 
 struct Known<T> {
@@ -185,14 +185,14 @@ impl<T> Drop for Landing<T> {
 }
 
 impl<T: Clone + Send + 'static> Flights<T> {
-    /// Waits for what is being fetched at `offset`, if it is.
+    /// Waits for the fetch at `offset`, if there is one.
     pub(super) fn join(&self, offset: u64) -> Option<Waiter<T>> {
         let flight = self.0.lock().flights.get(&offset).and_then(|(_, flight)| flight.upgrade());
         flight.map(Waiter::of)
     }
 
-    /// Waits for what is being fetched at `offset`, or else for `fetch`, which is then being
-    /// fetched there; says whether it is another's.
+    /// Waits for the fetch at `offset`, or else for `fetch`, which then is the one there; says
+    /// whether it is another's.
     pub(super) fn join_or(
         self: &Arc<Self>,
         offset: u64,

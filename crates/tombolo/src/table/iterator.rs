@@ -12,8 +12,8 @@
 //! than itself; a seek begins anew, and brings a few blocks at a store where requests take long.
 //! Read-ahead ends at the walk's bounds and at blocks that are in the cache, or, at such a store,
 //! at more of them than are cheaper not to read. It stays with the iterator; reached, a block goes
-//! to the cache only where nothing else has to leave for it: a scan does not drive out what is read
-//! again and again.
+//! to the cache only where nothing else has to leave for it: a scan does not drive out blocks that
+//! are read again and again.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -420,7 +420,7 @@ impl Walk {
         let (piece, start) = self.ahead.take(handle)?;
         let kept = self.take_from(table, handle, &piece, start);
         if kept.is_err() {
-            // It is read again, and that read says what is wrong.
+            // It is read again, and that read says why.
             self.leave_pieces();
         }
         self.read_on(table);
@@ -671,7 +671,8 @@ impl Walk {
             return Ok(kept);
         }
         let piece = table.read(request, range.clone()).await?;
-        // The block itself must be there; the rest is a hope, and what is cut off is read again.
+        // The block itself must be there; the rest is a hope, and a block that is cut off is read
+        // again.
         let kept = self.take_from(table, handle, &piece, range.start)?;
         self.ahead.install(range.start, piece, charge);
         self.read_on(table);
@@ -714,8 +715,8 @@ fn enter(
     }
 }
 
-/// Moves to a place in an index. The entry to seek to is the first that may hold what is sought, in
-/// either direction.
+/// Moves to a place in an index. The entry to seek to is the first that may hold the key, in either
+/// direction.
 fn enter_index(
     place: &mut Place,
     index: &Block,

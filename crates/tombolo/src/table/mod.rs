@@ -2,8 +2,8 @@
 //!
 //! - [`TableWriter`]: entries in order → an object, and the [`TableDescription`] that the manifest
 //!   keeps.
-//! - [`Table`]: one table for reading. [`Table::try_get`] is plain synchronous code over what is in
-//!   memory; when something is not, it says so, and [`Table::get`] fetches it.
+//! - [`Table`]: one table for reading. [`Table::try_get`] is plain synchronous code over memory;
+//!   when something is not there, it says so, and [`Table::get`] fetches it.
 //! - [`ValueObject`], [`ValueWriter`]: values that lie apart.
 //! - [`TableIterator`]: both directions; the engine merges several.
 //!
@@ -13,7 +13,7 @@
 //!
 //! Invariants:
 //! 1. Nothing of a table is used before its checksum, bound to the table's identity and its offset,
-//!    was found right; an error names the object, the offset, what was expected and what is there.
+//!    was found right; an error names the object, the offset, what was expected and what was found.
 //! 2. A table handle holds its top index (about a millionth of the data) and nothing else outside
 //!    the cache's budget.
 
@@ -136,7 +136,7 @@ impl Hit {
         Hit { trailer, value: Found::Alone(value) }
     }
 
-    /// The value as bytes of their own or sharing the block's memory: what is small is copied, so
+    /// The value as bytes of their own or sharing the block's memory: a small one is copied, so
     /// that it does not keep a block alive.
     pub fn into_value(self) -> Bytes {
         self.to_value()
@@ -223,7 +223,7 @@ impl Table {
         Table { flash, ..self }
     }
 
-    /// Shares what is learned of walks with other tables.
+    /// Shares with other tables what walks teach.
     #[must_use]
     pub fn with_habit(self, habit: Arc<Habit>) -> Table {
         Table { habit, ..self }
@@ -251,7 +251,7 @@ impl Table {
         self.opened.get().map(|opened| &opened.top.ranges)
     }
 
-    /// Looks a key that the table covers up in what is in memory. No request, no lock that others
+    /// Looks up in memory a key that the table covers. No request, no lock that others
     /// contend for, no allocation.
     ///
     /// # Errors
@@ -502,7 +502,7 @@ impl Table {
         self.opened.get().is_some()
     }
 
-    /// An iterator over all entries. `fill_cache` is off for what is read once: compaction,
+    /// An iterator over all entries. `fill_cache` is off where all is read once: compaction,
     /// verification.
     pub fn iterator(self: &Arc<Self>, request: Request, fill_cache: bool) -> TableIterator {
         TableIterator::new(Arc::clone(self), request, fill_cache)
@@ -645,7 +645,7 @@ impl Table {
         FlashKey { table: self.description.name, offset }
     }
 
-    /// What opening needs, from the flash cache. What is damaged there is a miss.
+    /// What opening needs, from the flash cache. Damage there is a miss.
     async fn flashed_top(&self) -> Option<Top> {
         let flash = self.flash.as_ref()?;
         let key = self.flash_key(FlashKey::TAIL);
@@ -660,7 +660,7 @@ impl Table {
             .is_some_and(|flash| self.cache.has(&self.key(offset)) || flash.has(self.flash_key(offset)))
     }
 
-    /// What lies at `place`, from the flash cache into this one. What is damaged there is a miss.
+    /// What lies at `place`, from the flash cache into this one. Damage there is a miss.
     async fn load_flashed(&self, place: Place) -> Option<Pinned> {
         let flash = self.flash.as_ref()?;
         let range = place.range();
@@ -676,7 +676,7 @@ impl Table {
         }
     }
 
-    /// Waits for what is being fetched at `offset`, or else for what `fetch` gives. Another's
+    /// Waits for the fetch at `offset`, or else for what `fetch` gives. Another's
     /// deadline is not this one's: it is begun again then.
     async fn shared<F: Future<Output = Result<Option<Kept>>> + Send + 'static>(
         &self,
@@ -772,7 +772,7 @@ impl Table {
     }
 
     /// What `take` makes of just the bytes of `place`, if the host holds them in memory: the
-    /// store's, or those of the flash cache, where what is damaged is a miss.
+    /// store's, or those of the flash cache, where damage is a miss.
     fn with_held<R>(
         &self,
         request: Request,
@@ -924,7 +924,7 @@ impl Table {
         Ok(())
     }
 
-    /// What is wrong at an offset of the table, with the object's name and the offset in it.
+    /// The error at an offset of the table, with the object's name and the offset in it.
     #[cold]
     fn damaged(&self, error: FormatError) -> Error {
         Error::format(&self.object, self.description.offset, error)

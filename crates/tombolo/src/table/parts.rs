@@ -39,7 +39,7 @@ pub enum Part {
         last: Bytes,
         /// Their bytes, as far as the index tells.
         bytes: u64,
-        /// What is wrong with the first of them.
+        /// The error of the first of them.
         error: Error,
     },
 }
@@ -152,7 +152,7 @@ impl Table {
         let known = || handles.iter().filter_map(|(_, handle)| handle.as_ref().ok());
         let range = known().map(|handle| handle.offset).min().zip(known().map(|handle| handle.end()).max());
         let whole = match range {
-            // One request for what is not too large, unless a place in it cannot be read.
+            // One request for a range that is not too large, unless a place in it cannot be read.
             Some((from, to)) if to - from <= PARTITION_BYTES_MAX => {
                 match self.read(request, from..to).await {
                     Ok(bytes) if bytes.len() as u64 == to - from => Some((bytes, from)),

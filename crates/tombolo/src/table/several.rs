@@ -1,6 +1,6 @@
 //! Point reads of several keys, in ascending order: what one key needed from memory serves the
-//! next, and what is not in memory is fetched together, one vectored request for all partitions and
-//! one for all blocks of a table.
+//! next, and the rest is fetched together, one vectored request for all partitions and one for all
+//! blocks of a table.
 
 use std::sync::Arc;
 
@@ -159,7 +159,8 @@ impl Table {
         Ok(hits)
     }
 
-    /// Brings partitions, ascending by offset, into the cache: with one request what is not there.
+    /// Brings partitions, ascending by offset, into the cache: those that are not there with one
+    /// request.
     pub(super) async fn bring_partitions(
         self: &Arc<Self>,
         request: Request,

@@ -267,7 +267,7 @@ impl TableWriter {
         self.builder.output_bytes() as u64
     }
 
-    /// Bytes of memory that it takes, what is being handed to the store included.
+    /// Bytes of memory that it takes, those on their way to the store included.
     pub fn memory_bytes(&self) -> u64 {
         self.builder.memory_bytes() as u64
     }

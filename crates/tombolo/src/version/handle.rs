@@ -243,7 +243,7 @@ impl TableHandle {
 
     /// A cursor that stands nowhere, for a walk that is about `range`.
     pub(crate) fn cursor_within(&self, purpose: Purpose, range: Option<Arc<KeyRange>>) -> TableCursor {
-        // What is read once would only drive out what is read again.
+        // Blocks that are read once would only drive out those that are read again.
         let fill_cache = purpose == Purpose::Scan;
         let iterator = self.table.iterator(Request::new(purpose, self.epoch), fill_cache);
         let iterator = Box::new(iterator.in_background(&self.env).within(range));

@@ -106,7 +106,7 @@ pub(super) fn referred<'a>(
 
 /// What a table that is being written refers to, and the value objects that are written with it.
 ///
-/// Invariant: what is complete is remembered as left behind if the table is not finished.
+/// Invariant: complete objects are remembered as left behind if the table is not finished.
 #[derive(Debug)]
 pub(super) struct Separating {
     tables: Tables,
@@ -118,7 +118,7 @@ pub(super) struct Separating {
     from_bytes: Option<usize>,
     writer: Option<ValueWriter>,
     complete: Vec<TableDescription>,
-    /// What is being completed: given up meanwhile, it may be there.
+    /// The object that is being completed: given up meanwhile, it may be there.
     completing: Option<TableName>,
     /// By identity of the object.
     referred: BTreeMap<u64, u64>,

@@ -29,7 +29,7 @@ pub(super) struct Creation {
     made: OnceLock<Arc<KeyspaceInfo>>,
 }
 
-/// What is to become of a keyspace.
+/// What shall become of a keyspace.
 #[derive(Debug)]
 pub(super) enum Change {
     Create(Arc<Creation>),
@@ -92,7 +92,7 @@ impl Change {
                     commit_locked(engine, commit, Content::Batch(&prepared), Durability::Durable)?;
                 let name = || name.to_string();
                 engine.events.tell(|| Event::KeyspaceDropped { keyspace: keyspace.id, name: name() });
-                // One flush after what is flushed now, for however many are dropped meanwhile.
+                // One flush after the present one, for however many are dropped meanwhile.
                 engine.stream.has_drops.store(true, Ordering::Release);
                 Ok(Committed { rotated: true, ..committed })
             }

@@ -166,7 +166,7 @@ impl Filtered {
         Filtered(all)
     }
 
-    /// Whether what was read of a keyspace stands, but for what is newer.
+    /// Whether what was read of a keyspace stands, but for newer writes.
     fn stands(&self, view: &View, keyspace: &KeyspaceInfo) -> bool {
         if !keyspace.was_filtered() || is_enabled(Mutant::ConditionIgnoresFilters) {
             return true;

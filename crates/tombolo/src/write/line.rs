@@ -271,8 +271,8 @@ struct LineTicket {
 }
 
 impl LineTicket {
-    /// Takes a write beyond what the line may hold back, if it was not committed meanwhile; what is
-    /// to be said of it.
+    /// Takes a write beyond what the line may hold back, if it was not committed meanwhile; the
+    /// error to answer with.
     fn give_up(&mut self) -> Option<Error> {
         let (held, refusal) = self.held.take()?;
         let batch = held.lock().take();

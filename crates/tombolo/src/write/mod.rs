@@ -12,7 +12,7 @@
 //!    unknown outcome nothing is appended to that log.
 //! 2. A log entry covers every number since the entry before; unlogged writes in between take the
 //!    first numbers of its range, and its own operations the last. So recovery checks that entries
-//!    follow each other without a gap. What is more than one entry's count can say is covered by
+//!    follow each other without a gap. Numbers beyond what one entry's count can say are covered by
 //!    entries without operations before it.
 //! 3. The memtable holds nothing that was not appended first, unlogged writes apart.
 //! 4. No waker runs inside the commit section.
@@ -72,7 +72,7 @@ pub(crate) const BATCH_BYTES_MAX: usize = 96 << 20;
 
 /// What a log keeps beside the payload of an entry, about.
 const LOG_ENTRY_OVERHEAD_BYTES: u64 = 28;
-/// What is taken for the speed of replay until one was measured.
+/// The speed of replay that is assumed until one was measured.
 const REPLAY_BYTES_PER_SECOND: u64 = 384 << 20;
 /// A shorter replay tells nothing about speed.
 const REPLAYED_BYTES_MIN: u64 = 4 << 20;
@@ -209,7 +209,7 @@ fn commit_together(engine: &Engine, commit: &mut Commit, posted: &mut [MutexGuar
             // What the commit has brought up is told of once.
             Ok(first) if number == 0 => Ok(Committed { accepted: first.accepted.take(), ..*first }),
             Ok(first) => {
-                // Nothing tells several of one acceptance; what is durable is accepted.
+                // Nothing tells several of one acceptance; a durable write is accepted.
                 let accepted =
                     if is_accepted_later { first.end.map(|end| commit.log.durable(end)) } else { None };
                 let (rotated, stall_changed, wants_time) = (false, false, false);
@@ -656,7 +656,7 @@ pub(crate) fn seal_together(engines: &[Arc<Engine>], is_held: bool) -> Vec<Seque
     last
 }
 
-/// Seals what is in memory when the log has ended, once: the flush of the newest memtable un-names
+/// Seals the memtable when the log has ended, once: the flush of the newest memtable un-names
 /// it. Nothing is committed until another log stands. Says whether it has ended.
 pub(crate) fn seal_ended_log(engine: &Engine) -> bool {
     let mut commit = engine.stream.commit.lock();

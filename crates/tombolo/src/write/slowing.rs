@@ -127,7 +127,7 @@ pub(crate) fn look_again(engine: &Engine) {
 /// Tells that slowing has begun or ended. Outside the commit section.
 #[cold]
 pub(super) fn tell(background: &Background) {
-    // Held while it is told: what is told last is what was found last.
+    // Held while it is told: so the last to be told is the last that was found.
     let mut told = background.stalls.told.lock();
     let now = background.stalls.reason();
     let before = std::mem::replace(&mut *told, now);

@@ -125,7 +125,7 @@ fn the_bound_of_the_log_follows_the_settings() {
 }
 
 /// Entries of a few bytes take far more in memory than in a batch: a batch is bounded by both, and
-/// what is refused holds nobody up.
+/// a refused one holds nobody up.
 #[test]
 fn a_batch_of_very_many_short_entries_is_refused() {
     run(|stores| async move {
@@ -569,8 +569,8 @@ fn what_several_leave_is_one_entry_of_the_log() {
     });
 }
 
-/// An entry of several is short: longer rows of them are several entries, and what is long by
-/// itself is one.
+/// An entry of several is short: longer rows of them are several entries, and an operation that is
+/// long by itself is one.
 #[test]
 fn what_several_leave_is_as_many_entries_as_it_is_long() {
     run(|stores| async move {

@@ -57,8 +57,8 @@ async fn texts(log: &ApplicationLog) -> Vec<String> {
     texts
 }
 
-/// What one writer appended its successors read, in order, until they release it; what is trimmed
-/// they do not; a stale writer adds nothing.
+/// What one writer appended its successors read, in order, until they release it; trimmed entries
+/// they do not read; a stale writer adds nothing.
 #[test]
 fn a_log_changes_hands_with_the_database() {
     run(|stores| async move {
@@ -268,8 +268,8 @@ fn objects_are_the_applications_to_delete() {
     });
 }
 
-/// A reader follows beside an application's log, of which it sees nothing; what is salvaged and
-/// cloned is the database alone.
+/// A reader follows beside an application's log, of which it sees nothing; salvage and clones take
+/// the database alone.
 #[test]
 fn readers_and_salvage_leave_the_logs_alone() {
     run(|stores| async move {

@@ -348,8 +348,7 @@ fn a_source_is_not_destroyed_under_its_clone() {
         reader.close().await.unwrap();
         drop(reader);
         assert_eq!(states(&bucket.clones("source").await), [CloneState::Unneeded]);
-        // It had no tables of its own: what is left is its chain, which says what lies at the
-        // source.
+        // It had no tables of its own: its chain is left, which says what lies at the source.
         assert!(bucket.builder("clone").destroy().await.unwrap().is_deleted());
         assert!(bucket.clones("source").await.is_empty());
         assert_eq!(bucket.builder("clone").destroy().await.unwrap_err().kind(), ErrorKind::NotFound);

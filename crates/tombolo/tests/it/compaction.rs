@@ -176,7 +176,7 @@ fn without_automatic_compaction_only_what_is_asked_for_is_compacted() {
     });
 }
 
-/// What is asked for ends although flushes never do.
+/// A compaction that was asked for ends although flushes never do.
 #[test]
 fn an_asked_compaction_ends_under_constant_writes() {
     run(|stores| async move {

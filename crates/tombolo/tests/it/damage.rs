@@ -10,7 +10,7 @@ use tombolo_env::simulated::World;
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 async fn open(env: Env, form: &str) -> Result<Db> {
-    // Compaction would only rewrite what is damaged, or fail to: the reads are what is checked.
+    // Compaction would only rewrite damaged tables, or fail to: the test is about reads.
     let options = Options::parse(["memory_bytes=1048576", "automatic_compaction=false"])?;
     Db::builder("file:///db").log(format!("file:///db?form={form}")).env(env).options(options).open().await
 }

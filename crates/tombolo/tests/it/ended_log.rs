@@ -1,4 +1,4 @@
-//! A log that ends while its database goes on: what is in memory goes to tables, another log takes
+//! A log that ends while its database goes on: memory goes to tables, another log takes
 //! its place, writes go on.
 
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Looks: what is durable at one moment, beside a live writer, with and without the right to write.
+//! Looks: the durable state of one moment, beside a live writer, with and without the right to
+//! write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,7 +97,7 @@ fn a_look_shows_all_that_is_durable_whatever_the_writer_did_and_disturbs_nothing
                 assert_eq!(look.epoch(), epoch);
                 let report = look.verify().await.unwrap();
                 assert!(report.damage.is_empty(), "{report:?}");
-                // The writer goes on in its epoch, and what is looked at stays.
+                // The writer goes on in its epoch, and the look stays as it is.
                 db.default_keyspace().put(b"beside", number.to_be_bytes()).await.unwrap();
                 let before = contents(&look).await.unwrap();
                 if number % 10 == 0 {

@@ -97,8 +97,7 @@ struct Run {
     uri: String,
     db: Option<Db>,
     model: Model,
-    /// What is sure to be there after a takeover that the old handle did not prepare; unlogged
-    /// writes may be missing.
+    /// Whether unlogged writes wait for a flush: a takeover without one would lose them.
     unlogged: bool,
     snapshots: Vec<(Snapshot, Model)>,
 }

@@ -164,7 +164,7 @@ fn a_writer_that_gives_no_sign_is_dead_after_its_stated_silence() {
     open(&prompt, shared.builder(&prompt.env()).take_over(TakeOver::Never)).unwrap();
     let took = world.now().since(began);
     assert!(took >= Presence::WAIT_MAX && took < Presence::WAIT_MAX + Duration::from_secs(10), "{took:?}");
-    // What is safe is so because of the claim.
+    // The claim alone makes it safe.
     writer.resume();
     assert_eq!(writes(&writer, &held), Err(ErrorKind::Fenced));
 }
@@ -237,7 +237,7 @@ fn what_a_process_has_open_it_does_not_open_again_by_accident() {
             first.default_keyspace().put(b"k", b"w").await.map_err(|error| error.kind()),
             Err(ErrorKind::Fenced)
         );
-        // Neither what is fenced, nor what is closed or dropped, is open.
+        // A handle that is fenced, closed or dropped is not open.
         second.close().await.unwrap();
         let third = local(&env).open().await.unwrap();
         drop(third);

@@ -37,7 +37,7 @@ fn sources() -> Vec<Source> {
 /// What the crate's root exports: the module that it comes from, its name there and its own.
 fn exports(root: &str) -> Vec<(String, String, String)> {
     let mut all = Vec::new();
-    // Formatted as `cargo fmt` does: what is exported to users begins a line.
+    // Formatted as `cargo fmt` does: an export for users begins a line.
     for item in root.split("\npub use ").skip(1) {
         let (item, _) = item.split_once(';').unwrap();
         let (module, names) = item.split_once("::").unwrap();

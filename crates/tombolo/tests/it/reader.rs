@@ -239,7 +239,7 @@ fn without_being_asked_a_reader_is_at_most_its_stated_lag_behind() {
             for number in 0u64..60 {
                 db.default_keyspace().put(b"k", number.to_be_bytes()).await.unwrap();
                 match number % 20 {
-                    // What is flushed is trimmed from the log; who takes over seals it.
+                    // A flush trims the log; a takeover seals it.
                     9 => db.flush().await.unwrap(),
                     14 => db = builder(&env, uri).take_over(TakeOver::Always).open().await.unwrap(),
                     19 => {
@@ -438,7 +438,7 @@ fn a_reader_that_stood_still_for_longer_than_its_lease_is_told_and_goes_on() {
         tell.lock().push("opened".into());
         // Paused here, for longer than lease and margin.
         env.sleep(Duration::from_secs(5)).await;
-        // What is in memory may still be given; what must be read from storage is gone.
+        // Memory may still give values; those that lie in storage are gone.
         let mut lost = 0;
         for key in 0..40u8 {
             match snapshot.get(&keys, [key]).await {

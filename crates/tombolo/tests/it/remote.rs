@@ -142,7 +142,7 @@ fn a_miss_takes_one_latency_and_the_first_one_two() {
 #[test]
 fn misses_side_by_side_take_one_latency_and_share_their_requests() {
     for at_once in [1, 2, 4, 8, 16, 32, 64] {
-        // Of one table: no filter passes what is not there.
+        // Of one table: no filter passes a key that is not there.
         let far = Far::warm(0);
         let took = far.latencies(|keyspace| {
             let gets: Vec<_> = (0..at_once).map(|number| keyspace.get(key(5000 + number * 200))).collect();
@@ -225,7 +225,7 @@ fn a_seek_brings_what_walks_usually_come_to() {
         (took, far.reads())
     };
     let before = walk(2, 600);
-    // What is learned in one table goes for all of the level: the database has two.
+    // A walk's habit in one table goes for all of the level: the database has two.
     for turn in 0..8 {
         walk(22_000 + turn * 100, 600);
     }
@@ -248,7 +248,7 @@ fn a_seek_brings_what_walks_usually_come_to() {
     assert!(bytes <= 100_000, "{bytes} bytes for three entries, when nobody goes far any more");
 }
 
-/// Blocks that memory holds, here and there, do not cut what is read ahead into small pieces.
+/// Blocks that memory holds, here and there, do not cut the read-ahead into small pieces.
 #[test]
 fn a_scan_reads_over_what_is_in_memory() {
     let far = Far::warm(0);

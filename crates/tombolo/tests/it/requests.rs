@@ -89,7 +89,7 @@ async fn requests_of_opening(env: &Env, tables: u64) -> (u128, BTreeMap<RequestK
         .unwrap();
     let took = env.now().since(began);
     assert_eq!(db.stats().tables, tables);
-    // What is not a request takes microseconds of the simulated time.
+    // Everything but requests takes microseconds of the simulated time.
     assert!(
         took.as_nanos() % LATENCY.as_nanos() < LATENCY.as_nanos() / 10,
         "{took:?} is no multiple of what a request takes"
@@ -287,7 +287,7 @@ fn a_multi_get_of_very_many_keys_reads_them_piece_by_piece() {
         }
         db.flush().await.unwrap();
         db.compact().await.unwrap();
-        // Reads take a while, so that what is asked for at once comes at once.
+        // Reads take a while, so that those that are asked for together come together.
         let at_once: Arc<Mutex<BTreeMap<u128, u64>>> = Arc::default();
         let (seen, world) = (Arc::clone(&at_once), env.clone());
         let notes = move |asked: &Asked<'_>| {

@@ -1,4 +1,4 @@
-//! Salvage: any file of a database damaged or gone, and what is had of it is a state that it once
+//! Salvage: any file of a database is damaged or gone, and salvage gives a state that it once
 //! showed, or all but the ranges that are told.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -289,8 +289,8 @@ async fn salvage_large(env: Env) -> Result<(SalvageReport, Entries)> {
     Ok((report, found))
 }
 
-/// The bytes at these permilles of the large table are changed: what is salvaged of it is told with
-/// what is not, and outside of that every key is right.
+/// The bytes at these permilles of the large table are changed: the report says how much of
+/// it was saved and what was not, and outside of that every key is right.
 fn salvage_of_large_table(harmed: &[usize]) -> (SalvageReport, usize) {
     let world = World::new(5);
     let writer = world.process("writer");

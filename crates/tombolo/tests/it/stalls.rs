@@ -35,8 +35,8 @@ struct Stores {
 }
 
 impl Stores {
-    /// A database of four memtables of 256 KiB, and a keyspace whose tables are as large as what is
-    /// written.
+    /// A database of four memtables of 256 KiB, and a keyspace whose tables are as large as the
+    /// data that is written.
     async fn open(&self, options: &[&str]) -> (Db, Keyspace) {
         let all =
             ["memory_bytes=4194304", "memtable_bytes=262144"].into_iter().chain(options.iter().copied());

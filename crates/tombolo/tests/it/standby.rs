@@ -44,7 +44,7 @@ impl Diary {
     }
 }
 
-/// Opens, then writes durably and without end; what is acknowledged stands in the diary.
+/// Opens, then writes durably and without end; the diary has each acknowledged write.
 fn start_writer(process: &Process, diary: &Diary, standing_by: bool) {
     let (env, diary, name) = (process.env(), diary.clone(), process.name());
     let write = async move {

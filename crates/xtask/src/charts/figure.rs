@@ -20,7 +20,7 @@ pub struct Figure {
     /// Where a run's records have the values; `None` for figures that no run writes as records.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub from: Option<From>,
-    /// What is compared, in one order throughout.
+    /// The series that are compared, in one order throughout.
     pub series: Vec<Series>,
     /// What was done.
     pub rows: Vec<Row>,
@@ -63,7 +63,7 @@ pub struct From {
     pub divide: f64,
 }
 
-/// One of what is compared.
+/// One series: a line, or the bars of one colour.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Series {
@@ -102,7 +102,7 @@ impl Figure {
     /// Whether it can be drawn.
     ///
     /// # Errors
-    /// What is wrong.
+    /// Says why it cannot.
     pub fn check(&self) -> Result<(), String> {
         if self.rows.is_empty() || self.series.is_empty() || self.measured.is_empty() {
             return Err("a figure needs rows, series and a run".to_owned());

@@ -88,7 +88,7 @@ fn curves(records: &[Record], workload: &str) -> Vec<Curve> {
     curves
 }
 
-/// Powers of ten around what is drawn.
+/// Powers of ten around the values that are drawn.
 fn decades(values: impl Iterator<Item = f64>) -> (i32, i32) {
     let (least, most) = values
         .fold((f64::MAX, f64::MIN_POSITIVE), |(least, most), value| (least.min(value), most.max(value)));

@@ -179,7 +179,7 @@ mod tests {
             .iter()
             .map(|listener| connect(&listener.local_addr().unwrap().to_string()).unwrap())
             .collect();
-        // It takes what is sent, and answers nothing.
+        // It takes all bytes, and answers nothing.
         let _silent = listeners.remove(0);
         let serving: Vec<_> =
             listeners.into_iter().map(|listener| std::thread::spawn(move || serve(&listener))).collect();

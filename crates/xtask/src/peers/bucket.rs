@@ -67,7 +67,7 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
             format!("run readmissing {with}"),
         );
     }
-    // Until what is popular is in the cache: some twenty thousand requests, in each engine.
+    // Until the popular keys are in the cache: some twenty thousand requests, in each engine.
     reads = reads.setup(format!("run ycsb-c threads=64 seconds={} distribution=zipfian", 10 * seconds));
     for threads in [1, 16, 64] {
         reads = reads.read(

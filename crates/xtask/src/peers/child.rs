@@ -78,7 +78,7 @@ fn listen(
             }
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         };
-        // What is no JSON is an engine's own chatter.
+        // A line that is no JSON is an engine's own chatter.
         let Ok(line) = serde_json::from_str::<Value>(&line) else { continue };
         let step = line["step"].as_u64().and_then(|step| usize::try_from(step).ok()).unwrap_or(0);
         match line["event"].as_str() {

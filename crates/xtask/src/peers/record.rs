@@ -102,7 +102,7 @@ impl Figures {
     /// background's work.
     ///
     /// # Errors
-    /// What is missing or has another type.
+    /// Names a field that is missing or has another type.
     pub fn told(line: &Value, settled: bool) -> Result<Figures, String> {
         let mut figures: Figures =
             serde_json::from_value(line.clone()).map_err(|error| format!("{line}: {error}"))?;

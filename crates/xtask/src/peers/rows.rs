@@ -200,7 +200,7 @@ pub fn scenes(size: &Size, wanted: &dyn Fn(&Key) -> bool) -> Vec<Scene> {
             .setup("open")
             .setup("run filluniquerandom settle=1")
             .setup("warm");
-        // What is written is merged in bouts: a mix that writes runs longer, so that it meets them
+        // Writes are merged in bouts: a mix that writes runs longer, so that it meets them
         // in every engine.
         let seconds_of = |letter| if letter == "c" { seconds } else { 2 * seconds };
         for letter in LETTERS {

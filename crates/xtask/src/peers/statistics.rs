@@ -27,7 +27,7 @@ pub fn spread(values: &[f64]) -> Option<Spread> {
     Some(Spread { median: median(&sorted), least, most, interval: None })
 }
 
-/// The median of what is sorted and not empty.
+/// The median of values that are sorted; there is one at least.
 fn median(sorted: &[f64]) -> f64 {
     let middle = sorted.len() / 2;
     if sorted.len() % 2 == 1 { sorted[middle] } else { f64::midpoint(sorted[middle - 1], sorted[middle]) }

@@ -1,7 +1,7 @@
 //! Unmodified programs under the preload library: killed again and again, then measured against
 //! their own disk.
 //!
-//! `install what is missing → kill under load, restart, their own integrity checks → throughput, and restart after a kill, in rounds`.
+//! `install missing packages → kill under load, restart, their own integrity checks → throughput, and restart after a kill, in rounds`.
 //!
 //! Unless other logs are named, the log lies in the memory of three nodes, which this starts on
 //! this host: for each run of the tests, and fresh for each program that is measured. Programs and
@@ -94,7 +94,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// What is compared.
+/// The ways that are compared.
 fn ways(logs: &[String]) -> Vec<Way> {
     let ours = if logs.is_empty() {
         vec![Way::NearShared, Way::NearTcp, Way::Local]
@@ -135,7 +135,7 @@ fn nodes(way: &Way, built: &Built) -> Result<Option<Nodes>, String> {
     way.nodes().map(|is_shared| Nodes::start(&built.tombolo, 3, is_shared)).transpose()
 }
 
-/// Installs what is missing, where it may; what is still missing afterwards is skipped, and said.
+/// Installs missing packages, where it may; those that cannot be had are skipped, and named.
 fn install() {
     let is_missing = |program: &str| {
         let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is asked of each program, and how its answer is read.
+//! The questions to each program, and how its answer is read.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

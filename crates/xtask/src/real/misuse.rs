@@ -1,6 +1,6 @@
 //! Bad input on a real server, as somebody at the prompt gets it: wrong credentials, no bucket,
 //! nobody there, foreign objects, a table that was changed and one that was deleted behind the
-//! database's back. Each ends with its exit code, names what is meant and what to do, and tells no
+//! database's back. Each ends with its exit code, names its cause and what to do, and tells no
 //! secret.
 
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use std::process::Command;
 
 use super::servers::{Kind, PASSWORD, Server};
 
-/// What is wrong in the environment, and what nobody may read in a message.
+/// Secrets of the environment that are wrong here, and that no message may show.
 const WRONG_SECRETS: [&str; 2] = ["AWS_SECRET_ACCESS_KEY", "AZURE_STORAGE_ACCOUNT_KEY"];
 const WRONG_SECRET: &str = "bm90LXRoZS1zZWNyZXQtdGhhdC1pdC1zaG91bGQtYmU=";
 
-/// Runs a command with what is right, and compares its exit code and words.
+/// Runs a command with the right credentials, and compares its exit code and words.
 type Expect<'a> = dyn Fn(&[&str], i32, &[&str]) -> Result<String, String> + 'a;
 
 /// The command, and the server that it is tried on.

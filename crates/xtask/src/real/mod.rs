@@ -55,7 +55,7 @@ pub struct Arguments {
     stages: Vec<Stage>,
 }
 
-/// What is done on each server, in this order.
+/// The steps on each server, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Stage {
     /// The suites of both interfaces.

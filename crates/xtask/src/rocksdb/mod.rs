@@ -59,7 +59,7 @@ pub struct Arguments {
     cloud: bool,
 }
 
-/// What is done, in this order.
+/// The steps, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Stage {
     /// db_bench, and what ldb and sst_dump say of the result.

@@ -1,4 +1,4 @@
-//! Benchmarks, kills and fights: db_bench writes, ldb and sst_dump say what is there.
+//! Benchmarks, kills and fights: db_bench writes, ldb and sst_dump read the result.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};

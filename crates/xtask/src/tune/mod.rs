@@ -8,7 +8,7 @@
 //!
 //! A run's score is the geometric mean, over the benchmarks, of its rate by that of the default
 //! beside it. The verdict is the median of the confirming rounds with its bootstrap interval: the
-//! defaults hold when not all of it lies beyond what is allowed.
+//! defaults hold when not all of it lies beyond the bound.
 
 mod settings;
 

@@ -1,4 +1,4 @@
-//! What is done to flash: the engine on zones and on a file system, in the simulator's virtual
+//! Writes and erases of flash: the engine on zones and on a file system, in the simulator's virtual
 //! time; and RocksDB's own benchmark, whose file operations are written down and played to the same
 //! model.
 

@@ -69,8 +69,8 @@ impl Beside {
         if let Writer::Away { bytes, .. } = self.writer { Some(bytes) } else { None }
     }
 
-    /// Puts `part` into the memtable, which holds `used` bytes, on another thread. What is to wait
-    /// next goes into what is returned.
+    /// Puts `part` into the memtable, which holds `used` bytes, on another thread. Gives another
+    /// part, into which those go that wait next.
     ///
     /// # Panics
     /// As [`Beside::here`].

@@ -93,8 +93,8 @@ fn found(replay: &mut Replay) -> Vec<(Option<u64>, Vec<Version>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever came, in whatever runs, and whoever was first at each turn: every memtable holds
-    /// what came between the last of the one before and its own last, in its order.
+    /// Whatever came, in whatever runs, and whichever thread was first at each turn: every memtable
+    /// holds what came between the last of the one before and its own last, in its order.
     #[test]
     fn what_other_threads_put_in_is_all_that_came(
         seed in any::<u64>(),
@@ -270,7 +270,7 @@ fn what_another_thread_could_not_put_in_ends_the_replay() {
             replayed
         });
         assert_eq!(replayed.expect_err("no memory").kind(), ErrorKind::Busy);
-        // Nobody takes what is left of it for all.
+        // Nobody takes the rest of it for all.
         assert!(world.run_until(replay.rejoin()).is_err());
     }
 }

@@ -272,8 +272,8 @@ impl Table {
     }
 }
 
-/// The index of what is read ahead comes ahead as well, many partitions at once: else each of them
-/// is a latency of its own.
+/// The index of blocks that are read ahead comes ahead as well, many partitions at once: else each
+/// of them is a latency of its own.
 #[test]
 fn partitions_of_a_far_table_come_before_the_walk_does() {
     let fixture = Fixture::new();

@@ -39,7 +39,7 @@ public final class Options {
      * Sets a setting of the database.
      *
      * @param name its name, such as {@code memory_bytes}
-     * @param value its value, such as {@code 1GiB}; what is wrong is said when opening
+     * @param value its value, such as {@code 1GiB}; opening says if it is wrong
      * @return these options
      */
     public Options set(String name, String value) {
@@ -93,7 +93,7 @@ public final class Options {
      * @return these options
      */
     public Options operator(String name, int version, MergeOperator operator) {
-        // What is kept is forgotten by the library, after an error too.
+        // The library forgets what it keeps, after an error too.
         return step((options, call) -> {
             Native.OPTIONS_ADD_OPERATOR.invokeExact(
                     options, call.text(name), version, Callbacks.FOLD, Callbacks.keep(operator),

@@ -3,6 +3,6 @@
  * library by the foreign-function interface.
  *
  * <p>{@link tombolo.Database#open} opens a database; its {@link tombolo.Keyspace keyspaces} are
- * ordered maps of bytes. What is closed, or used by two threads where one may, throws.
+ * ordered maps of bytes. An object that is closed, or that two threads use where one may, throws.
  */
 package tombolo;

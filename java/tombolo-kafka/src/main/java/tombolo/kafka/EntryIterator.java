@@ -11,7 +11,7 @@ import tombolo.TomboloException;
 import tombolo.Transaction;
 
 /**
- * The entries of a range, one way. One that began in a transaction goes on over what is committed
+ * The entries of a range, one way. One that began in a transaction goes on over committed entries
  * once that has ended. It is closed with its store.
  */
 final class EntryIterator implements KeyValueIterator<Bytes, byte[]> {
