@@ -8,6 +8,7 @@ use tombolo::{
     Answered, Ask, Builder, Db, Env, ErrorKind, OpenMode, Options, Presence, Registry, TakeOver, Writer,
 };
 
+use crate::as_of::AsOf;
 use crate::failure::{Failure, Result};
 use crate::interrupt;
 use crate::note::note;
@@ -199,6 +200,19 @@ impl DatabaseArguments {
                 shown => return shown,
             }
         }
+    }
+
+    /// As [`DatabaseArguments::look`]; also which moment was shown.
+    pub fn look_dated<T>(
+        &self,
+        look: &LookArguments,
+        output: &Output,
+        mut show: impl FnMut(&Db) -> Result<T>,
+    ) -> Result<(T, AsOf)> {
+        self.look(look, output, |db| {
+            let shown = show(db)?;
+            Ok((shown, AsOf::of(db)))
+        })
     }
 
     fn open_to_look(&self, look: &LookArguments) -> Result<Db> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use tombolo::internals::sweep::{self, Garbage, GarbageKind};
-use tombolo::{CloneState, Db, Env, Epoch, Error, ErrorKind};
+use tombolo::{CloneState, Db, Env, Epoch, Error, ErrorKind, TakeOver};
 use tombolo_storage::{ObjectStore, Purpose, Request, Uri};
 
 use self::roots::Roots;
@@ -258,6 +258,7 @@ fn abandoned(
                 Db::builder(shown.clone())
                     .env(env.clone())
                     .registry(crate::database::registry())
+                    .take_over(TakeOver::Never)
                     .destroy()
                     .await?,
             )

@@ -5,6 +5,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic on a closed pipe: see `output`")]
 
+mod as_of;
 mod backup;
 mod bench;
 mod compactor;
@@ -338,6 +339,8 @@ fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     #[test]
     fn the_command_line_is_consistent() {
         super::command().debug_assert();
@@ -476,5 +479,36 @@ mod tests {
                 "docs/commands.md does not name the command {name}"
             );
         }
+    }
+
+    /// The commands that can be run, hidden ones included.
+    fn leaves(command: &clap::Command, path: &str, found: &mut BTreeSet<String>) {
+        let is_group = command.is_subcommand_required_set() || command.is_arg_required_else_help_set();
+        if !path.is_empty() && !is_group {
+            found.insert(path.to_owned());
+        }
+        for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
+            leaves(command, format!("{path} {}", command.get_name()).trim(), found);
+        }
+    }
+
+    #[test]
+    fn every_command_has_a_row_beside_a_writer() {
+        let command = super::command();
+        let (mut all, mut with_row) = (BTreeSet::new(), BTreeSet::new());
+        leaves(&command, "", &mut all);
+        let rows = include_str!("../tests/it/beside_a_writer.txt").lines();
+        for row in rows.filter(|row| !row.is_empty() && !row.starts_with('#')) {
+            let (mut command, mut path) = (&command, String::new());
+            for word in row.split_whitespace().skip(1) {
+                let Some(next) = command.find_subcommand(word) else { break };
+                command = next;
+                path = format!("{path} {word}").trim().to_owned();
+            }
+            assert!(all.contains(&path), "a row of no command: {row}");
+            with_row.insert(path);
+        }
+        let without: Vec<_> = all.difference(&with_row).collect();
+        assert!(without.is_empty(), "tests/it/beside_a_writer.txt has no row for {without:?}");
     }
 }

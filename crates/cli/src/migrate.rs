@@ -98,6 +98,9 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
 }
 
 fn from(arguments: &FromArguments, output: &Output) -> Result<()> {
+    let interrupted = interrupt::listen()?;
+    // Before all else: who meets a writer need not look for a library first.
+    arguments.writer.take_over.check(&arguments.writer.database, &interrupted)?;
     let rocksdb = Library::load(arguments.how.rocksdb.as_deref())?;
     let store = arguments.writer.database.store.clone();
     let place = move |number: u64| -> tombolo::Result<TablePlace> {

@@ -137,6 +137,15 @@ const CAMPAIGNS: &[Campaign] = &[
         ])],
     },
     Campaign {
+        name: "keyspaces",
+        protects: "a million keyspaces made and dropped in one go, at most 1.5 KB of memory for each",
+        minutes: 10,
+        runs: &[For(
+            ("KEYSPACES", "1000000"),
+            &["test", "-p", "tombolo", "--test", "it", "--", "memory::as_many_keyspaces"],
+        )],
+    },
+    Campaign {
         name: "model",
         protects: "models of the manifest chain and of deletion, searched deeper than by the tests",
         minutes: 20,

@@ -96,10 +96,12 @@ fn step_text(step: &GetStep) -> String {
 /// Runs the command.
 pub fn run(arguments: &ExplainGet, output: &Output) -> Result<()> {
     let key = arguments.common.form().parse(&arguments.key)?;
-    let explained: GetExplanation = arguments
-        .common
-        .look(&arguments.look, output, |keyspace| Ok(keyspace.explain_get(&key).wait()?))?;
-    output.result(
+    let (explained, as_of): (GetExplanation, _) =
+        arguments
+            .common
+            .look(&arguments.look, output, |keyspace| Ok(keyspace.explain_get(&key).wait()?))?;
+    as_of.result(
+        output,
         || {
             let steps: Vec<_> = explained.steps.iter().map(step_json).collect();
             json!({

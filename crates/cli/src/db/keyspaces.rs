@@ -196,7 +196,7 @@ fn set_keyspace(arguments: &SetKeyspace, output: &Output) -> Result<()> {
 }
 
 fn keyspaces(arguments: &Look, output: &Output) -> Result<()> {
-    arguments.database.look(&arguments.look, output, |db| {
+    let ((), as_of) = arguments.database.look_dated(&arguments.look, output, |db| {
         for keyspace in db.keyspaces() {
             let options = keyspace.options();
             let settings = || settings_json(&options);
@@ -206,7 +206,8 @@ fn keyspaces(arguments: &Look, output: &Output) -> Result<()> {
             )?;
         }
         Ok(())
-    })
+    })?;
+    as_of.say(output)
 }
 
 fn drop_keyspace(arguments: &DropKeyspace, output: &Output) -> Result<()> {

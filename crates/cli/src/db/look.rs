@@ -1,17 +1,17 @@
 //! `tombolo db stats`, `levels` and `properties`: what a database holds and does.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Display};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tombolo::internals::table_object;
-use tombolo::{Answered, Ask, Db, Env, PropertyValue, Unit};
+use tombolo::{Answered, Ask, Env, PropertyValue, Unit};
 use tombolo_storage::Uri;
 
 use super::Look;
+use crate::as_of::AsOf;
 use crate::database::{DatabaseArguments, LookArguments};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
@@ -52,6 +52,7 @@ pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
     let env = Env::real();
     let objects = crate::database::registry().open_object_store(&env, &Uri::parse(&arguments.store)?)?;
     let (world, store) = (env.clone(), Arc::clone(&objects));
+    let as_of = AsOf::now();
     let loaded = env.block_on(async move { tombolo::internals::load(&world, &store).await })?;
     let (incarnation, state) = (loaded.incarnation, loaded.state);
     let mut shown = Vec::<Value>::new();
@@ -128,48 +129,10 @@ pub fn levels(arguments: &Levels, output: &Output) -> Result<()> {
         return Err(Failure::NotFound(format!("there is no keyspace {name:?} in {}", arguments.store)));
     }
     if output.is_json() {
-        output
-            .line(json!({ "epoch": state.epoch().0, "manifest_record": state.slot(), "keyspaces": shown }))?;
+        let all = json!({ "epoch": state.epoch().0, "manifest_record": state.slot(), "keyspaces": shown });
+        return output.line(as_of.added_to(all));
     }
-    Ok(())
-}
-
-/// Which moment of a database was shown.
-pub enum AsOf {
-    /// Everything that was durable then: seconds since the Unix epoch, and how long ago that was.
-    Moment(u64, Duration),
-    /// A checkpoint, which stays.
-    Checkpoint,
-}
-
-impl AsOf {
-    /// What a database that is looked at shows.
-    pub fn of(db: &Db) -> AsOf {
-        match db.age() {
-            Some(age) => AsOf::Moment(Env::real().unix_time().saturating_sub(age).as_secs(), age),
-            None => AsOf::Checkpoint,
-        }
-    }
-
-    /// A result for programs, with the moment.
-    pub fn added_to(&self, mut result: Value) -> Value {
-        if let (AsOf::Moment(at, age), Some(fields)) = (self, result.as_object_mut()) {
-            fields.insert("as_of".to_owned(), json!(text::date(*at)));
-            fields.insert("age_ms".to_owned(), json!(u64::try_from(age.as_millis()).unwrap_or(u64::MAX)));
-        }
-        result
-    }
-}
-
-impl Display for AsOf {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AsOf::Moment(at, age) => {
-                write!(formatter, "as of {} ({} ago)", text::date(*at), text::duration(*age))
-            }
-            AsOf::Checkpoint => formatter.write_str("as of the checkpoint"),
-        }
-    }
+    as_of.say(output)
 }
 
 /// Runs `stats`.
@@ -179,10 +142,9 @@ pub fn stats(arguments: &Look, output: &Output) -> Result<()> {
     {
         return show_told(&told, &[], output);
     }
-    let seen = arguments
+    let ((stats, requests, epoch), as_of) = arguments
         .database
-        .look(&arguments.look, output, |db| Ok((db.stats(), db.requests(), db.epoch().0, AsOf::of(db))))?;
-    let (stats, requests, epoch, as_of) = seen;
+        .look_dated(&arguments.look, output, |db| Ok((db.stats(), db.requests(), db.epoch().0)))?;
     output.result(
         || {
             as_of.added_to(json!({
@@ -243,7 +205,7 @@ pub fn properties(arguments: &Properties, output: &Output) -> Result<()> {
     {
         return show_told(&told, &arguments.names, output);
     }
-    let properties = arguments.database.look(&arguments.look, output, |db| {
+    let (properties, as_of) = arguments.database.look_dated(&arguments.look, output, |db| {
         Ok(match &arguments.names[..] {
             [] => db.properties(),
             names => names.iter().map(|name| db.property(name)).collect::<tombolo::Result<Vec<_>>>()?,
@@ -264,7 +226,8 @@ pub fn properties(arguments: &Properties, output: &Output) -> Result<()> {
                 })
             })
             .collect();
-        return output.line(Value::Array(all));
+        output.line(Value::Array(all))?;
+        return as_of.say(output);
     }
     for property in &properties {
         let unit = if property.unit == Unit::Text { String::new() } else { property.unit.to_string() };
@@ -275,7 +238,7 @@ pub fn properties(arguments: &Properties, output: &Output) -> Result<()> {
             property.help
         ))?;
     }
-    Ok(())
+    as_of.say(output)
 }
 
 /// What a writer has told of itself: all of it, or the named parts.

@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use tombolo::{Answered, Ask, Db, Durability, ErrorKind, Keyspace, Op, OpenMode, Versioned};
 
 pub use self::keyspaces::keyspace_options;
+use crate::as_of::AsOf;
 use crate::database::{
     DatabaseArguments, Done, LookArguments, NewArguments, TakeOverArguments, WriterArguments,
 };
@@ -161,14 +162,14 @@ impl Common {
         }
     }
 
-    /// See [`DatabaseArguments::look`].
+    /// See [`DatabaseArguments::look_dated`].
     fn look<T>(
         &self,
         look: &LookArguments,
         output: &Output,
         mut show: impl FnMut(&Keyspace) -> Result<T>,
-    ) -> Result<T> {
-        self.database.look(look, output, |db| show(&db.keyspace(&self.keyspace)?))
+    ) -> Result<(T, AsOf)> {
+        self.database.look_dated(look, output, |db| show(&db.keyspace(&self.keyspace)?))
     }
 }
 
@@ -342,7 +343,7 @@ fn get(arguments: &Get, output: &Output) -> Result<()> {
     let form = arguments.common.form();
     let key = form.parse(&arguments.key)?;
     let look = &arguments.look;
-    let found = arguments.common.look(look, output, |keyspace| {
+    let (found, as_of) = arguments.common.look(look, output, |keyspace| {
         let Some(value) = keyspace.get_versioned(&key).wait()? else { return Ok(None) };
         Ok(Some((value, end_of(keyspace, &key)?)))
     })?;
@@ -351,14 +352,15 @@ fn get(arguments: &Get, output: &Output) -> Result<()> {
         return Err(Failure::NoValue { shown: form.show(&key), key: form.to_json(&key), keyspace });
     };
     if arguments.raw {
-        output.bytes(&value)
+        output.bytes(&value)?;
+        as_of.say(output)
     } else {
         let shown = || {
             let mut entry = entry_json(form, &key, &value, end);
             entry["version"] = json!(sequence);
             entry
         };
-        output.result(shown, || form.show(&value))
+        as_of.result(output, shown, || form.show(&value))
     }
 }
 
@@ -370,9 +372,9 @@ fn end_of(keyspace: &Keyspace, key: &[u8]) -> Result<Option<u64>> {
 
 fn scan(arguments: &Scan, output: &Output) -> Result<()> {
     let range = arguments.keys.parse(arguments.common.form())?;
-    arguments
-        .common
-        .look(&arguments.look, output, |keyspace| show_entries(keyspace, range.clone(), arguments, output))
+    let show = |keyspace: &Keyspace| show_entries(keyspace, range.clone(), arguments, output);
+    let ((), as_of) = arguments.common.look(&arguments.look, output, show)?;
+    as_of.say(output)
 }
 
 fn show_entries(keyspace: &Keyspace, range: Keys, arguments: &Scan, output: &Output) -> Result<()> {
@@ -448,7 +450,7 @@ fn after_prefix(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
 
 fn verify(arguments: &Look, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
-    let verified = arguments.database.look(&arguments.look, output, |db| {
+    let verified = arguments.database.look_dated(&arguments.look, output, |db| {
         let (told, newest) = std::sync::mpsc::channel();
         let verifying = db.verify_with(move |report| {
             // Nobody listens after Ctrl-C.
@@ -463,7 +465,7 @@ fn verify(arguments: &Look, output: &Output) -> Result<()> {
             bar.tick();
         });
         bar.finish_and_clear();
-        Ok((report?, look::AsOf::of(db)))
+        report
     });
     let (report, as_of) = verified.map_err(|failure| match failure {
         // What cannot be opened cannot be verified: the usual next step would be this command.

@@ -42,10 +42,10 @@ pub struct Count {
 pub fn count(arguments: &Count, output: &Output) -> Result<()> {
     let within = &arguments.within;
     let range = within.range()?;
-    let keys = within
+    let (keys, as_of) = within
         .common
         .look(&within.look, output, |keyspace| Ok(keyspace.count::<Vec<u8>>(range.clone()).wait()?))?;
-    output.result(|| json!({ "keys": keys }), || keys.to_string())
+    as_of.result(output, || json!({ "keys": keys }), || keys.to_string())
 }
 
 /// Arguments of `splits`.
@@ -67,13 +67,13 @@ pub struct Splits {
 pub fn splits(arguments: &Splits, output: &Output) -> Result<()> {
     let within = &arguments.within;
     let (form, range) = (within.common.form(), within.range()?);
-    let cuts = within.common.look(&within.look, output, |keyspace| {
+    let (cuts, as_of) = within.common.look(&within.look, output, |keyspace| {
         Ok(keyspace.split_points::<Vec<u8>>(range.clone(), arguments.parts).wait()?)
     })?;
     for cut in cuts {
         output.result(|| json!({ "key": form.to_json(&cut) }), || form.show(&cut))?;
     }
-    Ok(())
+    as_of.say(output)
 }
 
 /// Arguments of `sample`.
@@ -95,7 +95,7 @@ pub struct Sample {
 pub fn sample(arguments: &Sample, output: &Output) -> Result<()> {
     let within = &arguments.within;
     let (form, range) = (within.common.form(), within.range()?);
-    let entries = within.common.look(&within.look, output, |keyspace| {
+    let (entries, as_of) = within.common.look(&within.look, output, |keyspace| {
         Ok(keyspace.sample::<Vec<u8>>(range.clone(), arguments.count).wait()?)
     })?;
     for (key, value) in entries {
@@ -104,5 +104,5 @@ pub fn sample(arguments: &Sample, output: &Output) -> Result<()> {
             || format!("{}\t{}", form.show(&key), form.show(&value)),
         )?;
     }
-    Ok(())
+    as_of.say(output)
 }

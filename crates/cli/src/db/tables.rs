@@ -20,7 +20,7 @@ use tombolo_storage::{
 };
 
 use super::close_after;
-use super::look::AsOf;
+use crate::as_of::AsOf;
 use crate::database::{self, DatabaseArguments, LookArguments, WriterArguments};
 use crate::failure::{Failure, Result};
 use crate::output::Output;

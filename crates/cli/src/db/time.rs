@@ -35,31 +35,30 @@ fn times(db: &Db) -> (u64, u64) {
 
 /// Runs it.
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
-    let ((before, clock), after) = if arguments.reset {
+    let ((before, clock), after, as_of) = if arguments.reset {
         let db = arguments.writer.open(OpenMode::Open)?;
         let before = times(&db);
         let reset = db.reset_time().wait().map(|()| db.time_ms()).map_err(Failure::from);
-        (before, close_after(&db, reset)?)
+        (before, close_after(&db, reset)?, None)
     } else {
         let look = crate::database::LookArguments::default();
-        let found = arguments.writer.database.look(&look, output, |db| Ok(times(db)))?;
-        (found, found.0)
+        let (found, as_of) = arguments.writer.database.look_dated(&look, output, |db| Ok(times(db)))?;
+        (found, found.0, Some(as_of))
     };
     let shown = |milliseconds: u64| text::date(milliseconds / 1000);
     let ahead = |time: u64| match time.saturating_sub(clock) {
         0..=999 => "as this host's clock".to_owned(),
         ahead => format!("{} s ahead of this host's clock", ahead / 1000),
     };
-    output.result(
-        || {
-            json!({
-                "time_ms": after, "clock_ms": clock, "ahead_ms": after.saturating_sub(clock),
-                "before_ms": arguments.reset.then_some(before),
-            })
-        },
-        || {
-            let now = format!("{}, {}", shown(after), ahead(after));
-            if arguments.reset { format!("{now}; it was {}, {}", shown(before), ahead(before)) } else { now }
-        },
-    )
+    let value = || {
+        json!({
+            "time_ms": after, "clock_ms": clock, "ahead_ms": after.saturating_sub(clock),
+            "before_ms": arguments.reset.then_some(before),
+        })
+    };
+    let now = format!("{}, {}", shown(after), ahead(after));
+    match as_of {
+        Some(as_of) => as_of.result(output, value, || now),
+        None => output.result(value, || format!("{now}; it was {}, {}", shown(before), ahead(before))),
+    }
 }

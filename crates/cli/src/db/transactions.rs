@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use tombolo::{InDoubt, OpenMode};
+use tombolo::{Db, InDoubt, OpenMode};
 
 use super::close_after;
 use crate::database::{DatabaseArguments, LookArguments, WriterArguments};
@@ -64,9 +64,11 @@ pub fn run(command: &Command, output: &Output) -> Result<()> {
 
 fn list(arguments: &List, output: &Output) -> Result<()> {
     let look = LookArguments::default();
-    let all = arguments.database.look(&look, output, |db| db.in_doubt().wait().map_err(Failure::from))?;
+    let in_doubt = |db: &Db| db.in_doubt().wait().map_err(Failure::from);
+    let (all, as_of) = arguments.database.look_dated(&look, output, in_doubt)?;
     let id = |one: &InDoubt| one.id.escape_ascii().to_string();
-    output.result(
+    as_of.result(
+        output,
         || {
             let one = |one: &InDoubt| {
                 json!({

@@ -20,9 +20,9 @@ use tombolo::{Batch, Db, ErrorKind, Keyspace, KeyspaceOptions};
 
 use self::lines::{Change, Entry, Lines};
 use self::source::Source;
-use super::look::AsOf;
 use super::tables::{ends, without_operator};
 use super::{RangeArguments, Survives, close_after};
+use crate::as_of::AsOf;
 use crate::database::{DatabaseArguments, LookArguments, NewArguments, WriterArguments};
 use crate::failure::{Failure, Result};
 use crate::interrupt;

@@ -236,8 +236,9 @@ pub fn subscriptions(command: &Command, output: &Output) -> Result<()> {
     match command {
         Command::List(List { database, followed }) => {
             let list = |db: &Db| Ok(followed.subscriptions(db)?);
-            let all = database.look(&LookArguments::default(), output, list)?;
-            output.result(
+            let (all, as_of) = database.look_dated(&LookArguments::default(), output, list)?;
+            as_of.result(
+                output,
                 || {
                     let one = |(name, place): &(String, u64)| json!({ "name": name, "place": place });
                     json!({ "subscriptions": all.iter().map(one).collect::<Vec<_>>() })

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::looks::{open_folder, run_as};
 use super::{fails, json, ok, tombolo, uri};
 
 #[test]
@@ -118,21 +119,21 @@ fn rights_and_nodes_are_tried() {
     assert!(fact(&ran, "node")["value"].as_str().unwrap().contains("127.0.0.1:1"), "{}", ran.stdout);
 }
 
-/// Another user than the owner, with rights to read and none to write.
+/// Who may read and not write: another user than the owner, or, where the tests do not run as root,
+/// the owner, whose own right to write is taken away.
 #[test]
-fn another_user_is_told_that_writing_is_not_possible() {
+fn who_may_not_write_is_told_that() {
     use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().unwrap();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    // Nobody may read the place where tests are built.
-    let program = folder.path().join("tombolo");
-    fs::copy(env!("CARGO_BIN_EXE_tombolo"), &program).unwrap();
-    let store = uri(&folder.path().join("db"));
+    let (folder, other) = open_folder();
+    let directory = folder.path().join("db");
+    let store = uri(&directory);
     ok(&["db", "put", &store, "k", "v"]);
-    let mut command = std::process::Command::new("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&program);
-    command.args(["--json", "doctor", &store]);
-    let ran = super::ran(command, &["doctor"]);
+    let mode = |mode| fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+    if other.is_none() {
+        mode(0o555);
+    }
+    let ran = run_as(other.as_ref(), &["--json", "doctor", &store]);
+    mode(0o755);
     let facts = json(&ran.stdout);
     let writing = facts["facts"].as_array().unwrap().iter().find(|fact| fact["name"] == "writing").unwrap();
     assert_eq!((ran.code, writing["verdict"].as_str()), (1, Some("bad")), "{writing}");

@@ -52,7 +52,7 @@ impl Writer {
 }
 
 /// Runs the command as this process's user, or as another one.
-fn run_as(user: Option<&Copied>, arguments: &[&str]) -> Ran {
+pub fn run_as(user: Option<&Copied>, arguments: &[&str]) -> Ran {
     match user {
         None => tombolo(arguments),
         Some(Copied { binary, .. }) => {
@@ -66,7 +66,7 @@ fn run_as(user: Option<&Copied>, arguments: &[&str]) -> Ran {
 
 /// The command where another user can run it. Others than root can run nothing as another user:
 /// they have their own right to write taken away instead.
-struct Copied {
+pub struct Copied {
     binary: PathBuf,
 }
 
@@ -75,7 +75,7 @@ fn is_root() -> bool {
 }
 
 /// A folder that others may enter.
-fn open_folder() -> (tempfile::TempDir, Option<Copied>) {
+pub fn open_folder() -> (tempfile::TempDir, Option<Copied>) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let binary = folder.path().join("tombolo");

@@ -4,6 +4,7 @@
 mod backups;
 mod bad_input;
 mod bench;
+mod beside_a_writer;
 mod bytes;
 mod checkpoints;
 mod commands;
@@ -20,6 +21,7 @@ mod processes;
 mod readme;
 mod serve;
 mod transfer;
+mod watched;
 mod workload;
 mod zoned;
 

@@ -158,12 +158,15 @@ impl Health {
         self.progress.raise();
     }
 
-    /// Makes this the engine of a reader: whatever would write ends with `refusal`.
+    /// Makes this the engine of a reader: whatever would write ends with `refusal`, which is no
+    /// event that anybody is told of.
     pub(crate) fn set_read_only(&self, reads: ReadOnly, refusal: &Error) {
         let follows = matches!(reads, ReadOnly::Following(_));
         let _first = self.read_only.set(reads);
         self.guarded.store(follows, Ordering::Release);
-        self.fail(refusal);
+        self.fail_silently(refusal);
+        self.untold.store(false, Ordering::Release);
+        self.tell_failure();
     }
 
     /// How it reads without a claim, if it does.
