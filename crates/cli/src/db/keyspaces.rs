@@ -7,6 +7,7 @@ use tombolo::{KeyspaceOptions, OpenMode};
 use super::{Look, close_after, finish_write};
 use crate::database::{NewArguments, WriterArguments};
 use crate::failure::{Failure, Result};
+use crate::note::note;
 use crate::output::Output;
 
 /// Keyspaces.
@@ -143,10 +144,40 @@ fn create_keyspace(arguments: &CreateKeyspace, output: &Output) -> Result<()> {
     let keyspace =
         close_after(&db, db.create_keyspace(&arguments.name, options).wait().map_err(Failure::from))?;
     let (name, id, store) = (keyspace.name().to_owned(), keyspace.id(), &arguments.writer.database.store);
+    let missing = missing_filter(&keyspace.options());
     output.result(
-        || json!({ "store": store, "keyspace": name, "id": id, "created": created }),
+        || {
+            with_missing(
+                json!({ "store": store, "keyspace": name, "id": id, "created": created }),
+                missing.as_deref(),
+            )
+        },
         || format!("keyspace {name} of {store} is there"),
-    )
+    )?;
+    note_missing(missing.as_deref());
+    Ok(())
+}
+
+/// The compaction filter that a keyspace names: this command has none.
+fn missing_filter(options: &KeyspaceOptions) -> Option<String> {
+    options.compaction_filter.as_ref().map(ToString::to_string)
+}
+
+fn with_missing(mut json: serde_json::Value, missing: Option<&str>) -> serde_json::Value {
+    if let Some(filter) = missing {
+        json["missing_filter"] = json!(filter);
+    }
+    json
+}
+
+/// Says that a name is only a name, as nobody can look here whether it is written right.
+fn note_missing(missing: Option<&str>) {
+    if let Some(filter) = missing {
+        note(format_args!(
+            "compaction filter {filter} is not there: this command has none, and nothing is filtered until \
+             a program opens the database with one of that name and version (Builder::compaction_filter)"
+        ));
+    }
 }
 
 /// Names and values of `name=value` texts.
@@ -183,16 +214,21 @@ fn settings_text(options: &KeyspaceOptions) -> String {
 fn set_keyspace(arguments: &SetKeyspace, output: &Output) -> Result<()> {
     let mut changes = pairs(&arguments.changes)?;
     changes.extend(arguments.short.settings());
+    let names_filter = changes.iter().any(|(name, _)| *name == "compaction_filter");
     let db = arguments.writer.open(OpenMode::Open)?;
     let changed = db.keyspace(&arguments.name).and_then(|keyspace| {
         keyspace.set_options(changes).wait()?;
         Ok((keyspace.name().to_owned(), keyspace.options()))
     });
     let (name, options) = close_after(&db, changed.map_err(Failure::from))?;
+    // Only of who names it: it is no news to who sets something else.
+    let missing = missing_filter(&options).filter(|_| names_filter);
     output.result(
-        || json!({ "keyspace": name, "settings": settings_json(&options) }),
+        || with_missing(json!({ "keyspace": name, "settings": settings_json(&options) }), missing.as_deref()),
         || format!("keyspace {name}: {}", settings_text(&options)),
-    )
+    )?;
+    note_missing(missing.as_deref());
+    Ok(())
 }
 
 fn keyspaces(arguments: &Look, output: &Output) -> Result<()> {

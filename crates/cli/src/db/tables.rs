@@ -3,6 +3,7 @@
 //! Export: `look → cursor → tables, one after the other → tables.json`, which is put last: without
 //! it nothing is imported. Import: `tables.json → keyspace → ingest of all tables at once`.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -30,6 +31,8 @@ use crate::{interrupt, place, progress, text};
 const INDEX: &str = "tables.json";
 /// What an index says that it is.
 const FORMAT: &str = "tombolo tables 1";
+/// Where a local store makes what it then names.
+const TEMPORARY: &str = "tmp";
 /// Most bytes of an index.
 const INDEX_BYTES_MAX: u64 = 64 << 20;
 
@@ -236,6 +239,9 @@ fn ingest_into(db: &Db, arguments: &IngestArguments, output: &Output) -> Result<
 /// Runs `export-tables`.
 pub fn export(arguments: &ExportTables, output: &Output) -> Result<()> {
     let interrupted = interrupt::listen()?;
+    let uri = Uri::parse(&arguments.place)?;
+    let directory = if uri.scheme == "file" { Some(uri.path()?) } else { None };
+    let is_new = directory.as_ref().is_some_and(|directory| !directory.exists());
     let (env, store) = store(&arguments.place)?;
     let index = ObjectName::new(INDEX)?;
     let request = Request::new(Purpose::Flush, Epoch::NONE);
@@ -244,7 +250,7 @@ pub fn export(arguments: &ExportTables, output: &Output) -> Result<()> {
         Err(error) => return Err(error.into()),
         Ok(_) => return Err(taken(&arguments.place)),
     }
-    arguments.database.look(&arguments.look, output, |db| {
+    let exported = arguments.database.look(&arguments.look, output, |db| {
         let keyspace = db.keyspace(&arguments.keyspace)?;
         let exported = export_parts(db, &keyspace, arguments, (output, &interrupted))
             .map_err(|failure| without_operator(&keyspace, failure))?;
@@ -274,7 +280,22 @@ pub fn export(arguments: &ExportTables, output: &Output) -> Result<()> {
                 format!("exported {tables}, {entries}, {}, {as_of}", text::bytes(bytes))
             },
         )
-    })
+    });
+    drop(store);
+    if let Some(directory) = directory {
+        leave(&directory, is_new);
+    }
+    exported
+}
+
+/// Removes the directory in which a local store makes its objects, which nobody wants beside the
+/// tables of an export; and that of the tables, if it is new and nothing has come.
+fn leave(directory: &Path, is_new: bool) {
+    // One that is not empty stays.
+    let _removed = std::fs::remove_dir(directory.join(TEMPORARY));
+    if is_new {
+        let _removed = std::fs::remove_dir(directory);
+    }
 }
 
 fn taken(place: &str) -> Failure {

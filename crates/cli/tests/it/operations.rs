@@ -161,6 +161,21 @@ fn settings_of_keyspaces_have_names_at_the_prompt() {
     fails(&[&set[..], &["--ttl", "soon"]].concat(), 2, &["ttl", "such as 10m"]);
     fails(&[&set[..], &["--separate-from", "7"]].concat(), 2, &["separate_bytes", "512"]);
     fails(&[&set[..], &["--operator", "min"]].concat(), 2, &["operator"]);
+    // A filter is named with its version, and is told that it is not here.
+    fails(&[&set[..], &["--filter", "tenants_left"]].concat(), 2, &["with its version", "tenants_left@1"]);
+    fails(&[&create[..4], &["other", "--filter", "tenants_left"][..]].concat(), 2, &["with its version"]);
+    let told = json(&ok(&[&["--json"][..], &set[..], &["--filter", "nobody@3"]].concat()));
+    assert_eq!(told["missing_filter"], "nobody@3", "{told}");
+    let (_, _, message) = with_input(&[&set[..], &["compaction_filter=nobody@4"]].concat(), b"");
+    assert!(message.contains("nobody@4 is not there"), "{message}");
+    let told = json(&ok(&[&["--json"][..], &set[..], &["filter_bits=10"]].concat()));
+    assert_eq!(told["missing_filter"], serde_json::Value::Null, "{told}");
+    let told =
+        json(&ok(&[&["--json"][..], &create[..4], &["filtered", "--filter", "nobody@1"][..]].concat()));
+    assert_eq!(told["missing_filter"], "nobody@1", "{told}");
+    // A wrong operator is told with the right ones.
+    let wrong = [&create[..4], &["wrong", "--operator", "nosuch"][..]].concat();
+    fails(&wrong, 2, &["nosuch", "add_u64@1", "weights@1", "name one that is there"]);
     fails(&set, 2, &["NAME=VALUE"]);
     // What failed has closed the database.
     assert_eq!(json(&ok(&["--json", "db", "writer", &store]))["state"], "closed");
@@ -184,7 +199,7 @@ fn lines_change_keys_in_each_way() {
 {"key":"f","merge":"7"}
 "#;
     let import = ["db", "import", &*store, "--keyspace", "words"];
-    let (code, text, message) = with_input(&[&["--json"], &import[..]].concat(), lines.as_bytes());
+    let (code, text, message) = with_input(&[&["--json"][..], &import[..]].concat(), lines.as_bytes());
     assert_eq!(code, 0, "{message}");
     assert_eq!(json(&text)["imported"], 11);
     assert_eq!(

@@ -250,8 +250,17 @@ fn an_export_says_when_values_end() {
     // What has ended lets nothing come back that was there before.
     let past = "{\"key\":\"bob\",\"value\":\"1\"}\n{\"key\":\"bob\",\"value\":\"2\",\"expires_ms\":1}\n";
     let (code, shown, _) = with_input(&import, past.as_bytes());
-    assert!(code == 0 && shown.contains("had ended"), "{shown}");
+    assert!(code == 0 && shown.contains("1 of them had ended"), "{shown}");
     assert_eq!(export(&to), lines);
+    // That of a merge neither, nor is it an operand of what comes after it.
+    ok(&["db", "keyspace", "create", &to, "words", "--operator", "append_comma"]);
+    let words = ["--json", "db", "import", &to, "--keyspace", "words"];
+    let past = "{\"key\":\"bob\",\"value\":\"1\"}\n{\"key\":\"bob\",\"merge\":\"2\",\"expires_ms\":1}\n\
+                {\"key\":\"eve\",\"value\":\"1\",\"expires_ms\":1}\n{\"key\":\"eve\",\"merge\":\"3\"}\n";
+    let (code, shown, message) = with_input(&words, past.as_bytes());
+    assert!(code == 0 && json(&shown)["ended"] == 2 && json(&shown)["imported"] == 4, "{shown}{message}");
+    let found = ok(&["db", "export", &to, "--keyspace", "words"]);
+    assert_eq!(found, "{\"key\":\"eve\",\"value\":\"3\"}\n");
     let tsv = ["db", "export", &from, "--keyspace", "sessions", "--format", "tsv"];
     fails(&tsv, 2, &["export as ndjson"]);
     ok(&["db", "export-tables", &from, &parts, "--keyspace", "sessions"]);
@@ -280,6 +289,42 @@ fn an_export_that_fails_leaves_no_file_that_seems_whole() {
     fs::write(&table, sound).unwrap();
     ok(&["db", "export", &store, "--file", &out]);
     assert_eq!(fs::read_to_string(&out).unwrap(), lines);
+}
+
+/// A place of exported tables has those and their index, and nothing of how they were made; of an
+/// export that fails nothing is left.
+#[test]
+fn an_export_of_tables_leaves_its_tables_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let names = |name: &str| {
+        let names = fs::read_dir(folder.path().join(name)).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+        names.sort_unstable();
+        names
+    };
+    let store = uri(&folder.path().join("db"));
+    let lines: String = (0..20_000).map(|number| format!("key{number:05}\t{}\n", "v".repeat(100))).collect();
+    with_input(&["db", "import", &store, "--format", "tsv"], lines.as_bytes());
+    ok(&["db", "flush", &store]);
+    ok(&["db", "export-tables", &store, &path("parts")]);
+    assert_eq!(names("parts"), ["part-00001.table", "tables.json"]);
+
+    fails(&["db", "export-tables", &store, &path("none"), "--keyspace", "nosuch"], 3, &["nosuch"]);
+    assert!(!folder.path().join("none").exists());
+    let table = fs::read_dir(folder.path().join("db/0000000000000001/table")).unwrap().next().unwrap();
+    let table = table.unwrap().path();
+    let mut bytes = fs::read(&table).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&table, bytes).unwrap();
+    fs::create_dir(folder.path().join("mine")).unwrap();
+    for (place, stays) in [("new", false), ("mine", true)] {
+        let export = ["db", "export-tables", &store, &path(place), "--table-bytes", "32KiB"];
+        fails(&export, 5, &["damaged"]);
+        assert_eq!(folder.path().join(place).exists(), stays);
+    }
+    assert_eq!(names("mine"), [""; 0]);
 }
 
 /// A keyspace goes from one database into another as tables, with its settings; faults

@@ -137,7 +137,10 @@ impl Filters {
 
     /// The filter of a keyspace, as far as it is there.
     pub(crate) fn named(&self, name: &FilterName) -> NamedFilter {
-        NamedFilter { name: name.clone(), filter: self.0.get(name).cloned() }
+        let filter = self.0.get(name).cloned();
+        let others = || self.0.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let others = if filter.is_none() { others() } else { String::new() };
+        NamedFilter { name: name.clone(), filter, others }
     }
 }
 
@@ -146,6 +149,8 @@ impl Filters {
 pub(crate) struct NamedFilter {
     name: FilterName,
     filter: Option<Arc<dyn CompactionFilter>>,
+    /// Those that are there where it is not.
+    others: String,
 }
 
 impl fmt::Debug for NamedFilter {
@@ -165,6 +170,7 @@ impl NamedFilter {
     pub(crate) fn missing(&self) -> Error {
         let message = format!("compaction filter {} is not there: nothing is filtered", self.name);
         Error::new(ErrorKind::Unsupported, message)
+            .found(if self.others.is_empty() { "no filter" } else { &self.others })
             .advice("open the database with Builder::compaction_filter, with that name and version")
     }
 

@@ -36,12 +36,17 @@ impl FilterName {
         Ok(FilterName { name, version })
     }
 
-    /// Of a text such as `expired_sessions@1`; without a version it is 1.
+    /// Of a text such as `expired_sessions@1`. The version is said: a filter of another version
+    /// decides by other rules, and what it drops is gone.
     ///
     /// # Errors
     /// `Invalid`.
     pub fn parse(text: &str) -> Result<FilterName> {
-        let Some((name, version)) = text.split_once('@') else { return FilterName::new(text, 1) };
+        let Some((name, version)) = text.split_once('@') else {
+            let name = FilterName::new(text, 1)?;
+            let error = Error::new(ErrorKind::Invalid, "a compaction filter is named with its version");
+            return Err(error.expected(format!("its version too, as in {name}")).found(format!("{text:?}")));
+        };
         let version = version.parse().map_err(|_| {
             Error::new(ErrorKind::Invalid, "this is no version of a compaction filter")
                 .expected("a number, as in expired_sessions@1")

@@ -43,10 +43,29 @@ fn names_are_checked() {
     let name = FilterName::parse("sessions@3").expect("a name");
     assert_eq!((name.name.as_str(), name.version), ("sessions", 3));
     assert_eq!(name.to_string(), "sessions@3");
-    assert_eq!(FilterName::parse("sessions").expect("a name").version, 1);
+    // Without its version it is a slip: by which rules something goes is said.
+    let error = FilterName::parse("sessions").expect_err("no version");
+    assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("sessions@1"), "{error}");
     for wrong in ["", "none", "a b", "a@", "a@b", "@1"] {
         assert_eq!(FilterName::parse(wrong).expect_err(wrong).kind(), ErrorKind::Invalid, "{wrong}");
     }
+}
+
+#[test]
+fn a_filter_that_is_not_there_is_told_with_those_that_are() {
+    let missing = |filters: &Filters| {
+        let name = FilterName::new("tenants", 2).expect("a name");
+        filters.named(&name).missing().to_string()
+    };
+    let mut filters = Filters::default();
+    let told = missing(&filters);
+    assert!(told.contains("tenants@2") && told.contains("found no filter"), "{told}");
+    filters.insert(
+        FilterName::new("tenants", 1).expect("a name"),
+        Arc::new(One(|_: &FilterEntry<'_>| Ok(FilterDecision::Keep))),
+    );
+    let told = missing(&filters);
+    assert!(told.contains("found tenants@1"), "{told}");
 }
 
 #[test]

@@ -216,9 +216,12 @@ impl Operators {
 
     /// The operator of a keyspace, as far as it is there.
     pub(crate) fn named(&self, name: &OperatorName) -> Named {
+        // Those that were meant, most likely: other versions of it, or else all.
         let others = || {
-            let versions = self.0.keys().filter(|other| other.name == name.name);
-            versions.map(|other| other.version.to_string()).collect::<Vec<_>>().join(", ")
+            let of_the_name = |other: &&OperatorName| other.name == name.name;
+            let named = self.0.keys().filter(of_the_name).map(ToString::to_string).collect::<Vec<_>>();
+            let all = || self.0.keys().map(ToString::to_string).collect();
+            if named.is_empty() { all() } else { named }.join(", ")
         };
         let operator = self.0.get(name).cloned();
         let others = if operator.is_none() { others() } else { String::new() };
@@ -231,7 +234,7 @@ impl Operators {
 pub(crate) struct Named {
     name: OperatorName,
     operator: Option<Operator>,
-    /// Other versions that are there where it is not.
+    /// Those that are there where it is not.
     others: String,
 }
 
@@ -248,9 +251,9 @@ impl Named {
     fn missing(&self) -> Error {
         let OperatorName { name, version } = &self.name;
         let message = format!("merge operator {name:?} of version {version} is not there");
-        let error = Error::new(ErrorKind::Unsupported, message)
-            .advice("open the database with Builder::operator, with that name and version");
-        if self.others.is_empty() { error } else { error.found(format!("version {}", self.others)) }
+        Error::new(ErrorKind::Unsupported, message).found(&self.others).advice(
+            "name one that is there, or open the database with Builder::operator, with that name and version",
+        )
     }
 
     /// The error of an operator that failed.

@@ -164,3 +164,19 @@ fn a_value_beyond_the_limit_is_refused() {
     let error = fold("append", Some(&half), &[&half]).unwrap_err();
     assert!(error.to_string().contains("too large"), "{error}");
 }
+
+/// Who wrote a name wrong sees the right ones; who lacks a version, those of that name.
+#[test]
+fn an_operator_that_is_not_there_is_told_with_those_that_are() {
+    let missing = |text: &str| {
+        let error = Operators::default().named(&OperatorName::parse(text).unwrap()).get().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        error.to_string()
+    };
+    let told = missing("nosuch");
+    for name in Operators::default().names() {
+        assert!(told.contains(&name.to_string()), "{told} without {name}");
+    }
+    let told = missing("max@7");
+    assert!(told.contains("max@1") && !told.contains("min@1"), "{told}");
+}

@@ -134,7 +134,7 @@ pub(super) const SETS: &[OptionSet] = &[
         TINY,
         &["ingest_behind=true", "shape=tiered", "ttl=8760h"],
     ),
-    set("a filter that is not there", WRITTEN, SMALL, &["compaction_filter=none_such"]),
+    set("a filter that is not there", WRITTEN, SMALL, &["compaction_filter=none_such@1"]),
     set("what is a second old in a cold store", MAPPED, TINY, &["cold_after=1s", "compression=none"]),
     set("tiers", MAPPED, TINY, &["shape=tiered"]),
     set("tiers, written log", WRITTEN, SMALL, &["shape=tiered", "compression=zstd"]),

@@ -207,7 +207,7 @@ fn a_filter_between_read_and_check() {
         let builder = builder.stores(Arc::clone(&stores.objects), Arc::clone(&stores.log));
         let db = builder.compaction_filter(name, dropping.clone()).open().await.unwrap();
         let keys = db.default_keyspace();
-        keys.set_options([("compaction_filter", "drop")]).await.unwrap();
+        keys.set_options([("compaction_filter", "drop@1")]).await.unwrap();
         keys.put(b"k", b"before").await.unwrap();
         db.flush().await.unwrap();
         // From here on its block is in memory.
