@@ -96,7 +96,7 @@ fn what_an_operator_cannot_read_is_refused() {
 
 #[test]
 fn an_operator_that_is_not_there_is_named() {
-    for (name, part) in [("nobody@3", "\"nobody\" of version 3"), ("add_u64@2", "version 1")] {
+    for (name, part) in [("nobody@3", "\"nobody\" of version 3"), ("add_u64@2", "found add_u64@1")] {
         let error = fold(name, None, &[b"x"]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains(part), "{error}");
