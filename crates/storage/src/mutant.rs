@@ -64,6 +64,10 @@ pub enum Mutant {
     ForeignEntryReplayed,
     CutFixedTwice,
     CheckpointFlushesGoOn,
+    /// An ingest into a stream knows of those snapshots alone that the stream has met already.
+    IngestMissesCuts,
+    /// Staged tables that the lane of a stream shows are given up when the database is opened.
+    StreamsStagedGivenUp,
     ReaderIgnoresCuts,
     /// A reader holds all that it reads of a stream beyond what it may show.
     ReaderHoldsAll,

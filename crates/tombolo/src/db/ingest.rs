@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tombolo_storage::{Error, ErrorKind};
+use tombolo_storage::Error;
 
-use crate::db::{Db, Keyspace, check_stream};
-use crate::engine::{Engine, KeyspaceInfo};
+use crate::db::{Db, Keyspace, engine_of};
+use crate::engine::Engine;
 use crate::op::Op;
 use crate::outside::ingest::{IngestRequest, Progress, ingest};
 use crate::outside::{IngestOptions, IngestReport, TablePlace};
@@ -78,34 +78,27 @@ impl Ingest {
         self
     }
 
-    /// Of this database.
-    fn of(self, engine: &Arc<Engine>) -> Result<IngestRequest, Error> {
-        let own = |keyspace: &Keyspace| -> Result<Arc<KeyspaceInfo>, Error> {
-            if Arc::ptr_eq(&keyspace.handle().engine, engine) {
-                return Ok(Arc::clone(keyspace.info()));
-            }
-            check_stream(keyspace.info(), "tables from outside")?;
-            let message = format!("keyspace {:?} is of another database", keyspace.name());
-            Err(Error::new(ErrorKind::Invalid, message)
-                .advice("take the keyspace of the database's own handle"))
-        };
-        Ok(IngestRequest {
-            tables: self
-                .tables
-                .into_iter()
-                .map(|(keyspace, place)| Ok((own(&keyspace)?, place)))
-                .collect::<Result<_, Error>>()?,
-            exchanged: self.exchanged.iter().map(own).collect::<Result<_, Error>>()?,
+    /// Of this database; with the engine of the stream that it is of.
+    fn of(self, main: &Arc<Engine>) -> Result<(Arc<Engine>, IngestRequest), Error> {
+        let mut engine = None;
+        for keyspace in self.tables.iter().map(|(keyspace, _)| keyspace).chain(&self.exchanged) {
+            engine = Some(engine_of(main, keyspace, engine.as_ref())?);
+        }
+        let own = |keyspace: &Keyspace| Arc::clone(keyspace.info());
+        let request = IngestRequest {
+            tables: self.tables.into_iter().map(|(keyspace, place)| (own(&keyspace), place)).collect(),
+            exchanged: self.exchanged.iter().map(own).collect(),
             options: self.options,
             progress: self.progress.unwrap_or_else(|| Box::new(|_report| ())),
-        })
+        };
+        Ok((engine.unwrap_or_else(|| Arc::clone(main)), request))
     }
 }
 
 impl Db {
-    /// Makes tables from outside part of the database, all of them or none, in as many keyspaces as
-    /// one likes: durable when the operation ends, and seen by reads, readers and snapshots as one
-    /// event that is newer than every write before it.
+    /// Makes tables from outside part of the database, all of them or none, in as many keyspaces of
+    /// one stream as one likes: durable when the operation ends, and seen by reads, readers and
+    /// snapshots as one event that is newer than every write before it.
     ///
     /// Their data goes through no log and no memtable. It costs a link or a copy of each table, one
     /// read of all its bytes to check them, one manifest record and one log append; the memtable is
@@ -114,15 +107,16 @@ impl Db {
     ///
     /// # Errors
     /// `Invalid` for anything but a table of a [`TableFileBuilder`](crate::TableFileBuilder), for
-    /// tables that meet without [`IngestOptions::ordered`], and for nothing at all; `Corrupt` for a
-    /// damaged table; `Unsupported` for one of a newer version, or with entries that the keyspace
-    /// does not take; `NotFound` for a table that is not there or a keyspace that was dropped;
+    /// tables that meet without [`IngestOptions::ordered`], for keyspaces of several streams, and
+    /// for nothing at all; `Corrupt` for a damaged table; `Unsupported` for one of a newer version,
+    /// or with entries that the keyspace does not take; `NotFound` for a table that is not there or
+    /// a keyspace that was dropped;
     /// `Conflict` for an exchange, and for tables [behind](IngestOptions::behind), while this
     /// process has snapshots open; those of the stores and of a write. Nothing was taken then,
     /// after `OutcomeUnknown` and `Fenced` perhaps all of it.
     pub fn ingest(&self, tables: Ingest) -> Op<IngestReport> {
         let engine = Arc::clone(self.engine());
-        let request = match engine.check_writable().and_then(|()| tables.of(&engine)) {
+        let (engine, request) = match engine.check_writable().and_then(|()| tables.of(&engine)) {
             Ok(request) => request,
             Err(error) => return Op::ready(Err(error)),
         };

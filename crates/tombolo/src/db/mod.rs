@@ -885,7 +885,7 @@ impl Db {
         for keyspace in batch.prepared.keyspaces.iter().chain(required) {
             keyspace.check()?;
             if *stream.get_or_insert(keyspace.stream) != keyspace.stream {
-                return Err(several_streams(keyspace, stream.unwrap_or_default()));
+                return Err(several_streams("batch", keyspace, stream.unwrap_or_default()));
             }
             let knows = match keyspace.stream {
                 MAIN_STREAM => self.engine().catalog.knows(keyspace),
@@ -905,14 +905,37 @@ impl Db {
     }
 }
 
+/// What spans two streams: a keyspace beside others, which are of `stream`.
 #[cold]
-fn several_streams(keyspace: &KeyspaceInfo, stream: u32) -> Error {
-    let message = format!(
-        "a batch over two streams: keyspace {:?} is of stream {}, others of stream {stream}",
-        keyspace.name, keyspace.stream
-    );
+pub(crate) fn several_streams(what: &str, keyspace: &KeyspaceInfo, stream: u32) -> Error {
+    let (name, own) = (&keyspace.name, keyspace.stream);
+    let message =
+        format!("a {what} over two streams: keyspace {name:?} is of stream {own}, others of stream {stream}");
     Error::new(ErrorKind::Invalid, message)
-        .advice("write one batch for each stream: each is whole or absent, and they are not in order")
+        .advice("make one for each stream: each takes effect whole or not at all, and they are not in order")
+}
+
+/// The engine that a keyspace is of, which this database must have, and which must be that of the
+/// others if `of` says one.
+///
+/// # Errors
+/// `Invalid` for a keyspace of another database, and of another stream than the others.
+pub(crate) fn engine_of(
+    main: &Arc<Engine>,
+    keyspace: &Keyspace,
+    of: Option<&Arc<Engine>>,
+) -> Result<Arc<Engine>> {
+    let engine = &keyspace.handle().engine;
+    if !Arc::ptr_eq(&engine.main_engine(), main) {
+        let message = format!("keyspace {:?} is of another database", keyspace.name());
+        return Err(
+            Error::new(ErrorKind::Invalid, message).advice("take the keyspace of the database's own handle")
+        );
+    }
+    match of.filter(|of| !Arc::ptr_eq(of, engine)) {
+        Some(of) => Err(several_streams("batch", keyspace.info(), of.stream_id())),
+        None => Ok(Arc::clone(engine)),
+    }
 }
 
 /// # Errors

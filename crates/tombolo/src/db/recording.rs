@@ -10,7 +10,6 @@ use tombolo_storage::Result;
 
 use super::{Batch, Db, Handle, Keyspace};
 use crate::db::noting::Noted;
-use crate::lifecycle;
 use crate::op::Op;
 use crate::recording::{RecordOptions, RecordReport, Recorder};
 use crate::value::Value;
@@ -34,14 +33,21 @@ impl Recording {
     /// written until then can be read.
     pub fn stop(mut self) -> RecordReport {
         self.is_ended = true;
-        self.handle.engine.recording.end(&self.recorder)
+        self.end()
+    }
+
+    fn end(&self) -> RecordReport {
+        let engine = &self.handle.engine;
+        let report = engine.recording.end(&self.recorder);
+        engine.streams.all().iter().for_each(|stream| stream.recording.follow(&engine.recording));
+        report
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
         if !self.is_ended {
-            self.handle.engine.recording.end(&self.recorder);
+            self.end();
         }
     }
 }
@@ -77,13 +83,13 @@ impl Db {
     pub fn record(&self, options: RecordOptions) -> Result<Recording> {
         let engine = self.engine();
         engine.check_open()?;
-        lifecycle::check_no_streams(engine, "a recording")?;
         let weak = Arc::downgrade(engine);
         let names = move |id| {
             let info = weak.upgrade()?.catalog.by_id(id)?;
             Some(info.name.to_string())
         };
         let recorder = engine.recording.begin(|| Recorder::begin(&engine.env, options, Box::new(names)))?;
+        engine.streams.all().iter().for_each(|stream| stream.recording.follow(&engine.recording));
         Ok(Recording { handle: Arc::clone(&self.handle), recorder, is_ended: false })
     }
 

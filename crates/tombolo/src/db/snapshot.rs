@@ -175,10 +175,18 @@ impl Snapshot {
     /// # Errors
     /// `Invalid` for a keyspace of another database.
     pub(super) fn of(&self, keyspace: &Keyspace) -> Result<Snapshot> {
-        let Seen::Other { fixed: Fixed { sequence, view }, judged_ms } = self.seen(keyspace)? else {
+        self.of_handle(keyspace.handle())
+    }
+
+    /// As [`Snapshot::of`], of the stream whose handle that is.
+    ///
+    /// # Errors
+    /// `Invalid` for one of another database.
+    pub(super) fn of_handle(&self, handle: &Arc<Handle>) -> Result<Snapshot> {
+        let Seen::Other { fixed: Fixed { sequence, view }, judged_ms } = self.seen_of(handle)? else {
             return Ok(self.clone());
         };
-        let (handle, of) = (Arc::clone(keyspace.handle()), Some(self.clone()));
+        let (handle, of) = (Arc::clone(handle), Some(self.clone()));
         let met = ArcSwapOption::empty();
         Ok(Snapshot(Arc::new(Open { handle, sequence, judged_ms, view, cut: None, met, of })))
     }
@@ -187,21 +195,24 @@ impl Snapshot {
     /// lock. Of another one it counts one, and takes locks until a cut was found.
     #[inline]
     fn seen(&self, keyspace: &Keyspace) -> Result<Seen<'_>> {
-        if Arc::ptr_eq(&keyspace.handle().engine, &self.0.handle.engine) {
-            return Ok(Seen::Own(self.moment()));
-        }
-        self.seen_of_stream(keyspace)
+        self.seen_of(keyspace.handle())
+            .map_err(|error| error.object(format!("keyspace {:?}", keyspace.name())))
     }
 
-    fn seen_of_stream(&self, keyspace: &Keyspace) -> Result<Seen<'_>> {
-        let (handle, own) = (keyspace.handle(), &self.0.handle);
-        if !Arc::ptr_eq(&handle.root().engine, &own.engine) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!("keyspace {:?} is of another database than the snapshot", keyspace.name()),
-            ));
+    #[inline]
+    fn seen_of(&self, handle: &Arc<Handle>) -> Result<Seen<'_>> {
+        if Arc::ptr_eq(&handle.engine, &self.0.handle.engine) {
+            return Ok(Seen::Own(self.moment()));
         }
-        let (stream, judged_ms) = (keyspace.info().stream, self.judged_ms());
+        self.seen_of_stream(handle)
+    }
+
+    fn seen_of_stream(&self, handle: &Arc<Handle>) -> Result<Seen<'_>> {
+        if !Arc::ptr_eq(&handle.root().engine, &self.0.handle.engine) {
+            let message = "a keyspace of another database than the snapshot";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let (stream, judged_ms) = (handle.engine.stream_id(), self.judged_ms());
         if let Some(fixed) = self.0.met.load().as_ref().and_then(|met| met.get(&stream)) {
             return Ok(Seen::Other { fixed: fixed.clone(), judged_ms });
         }

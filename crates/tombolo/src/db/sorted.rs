@@ -10,7 +10,7 @@ use tombolo_format::key::EntryKind;
 use tombolo_format::operands::OperandList;
 use tombolo_storage::{Error, ErrorKind, Result};
 
-use crate::db::{Blocking, Db, Keyspace};
+use crate::db::{Blocking, Db, Keyspace, engine_of};
 use crate::engine::Engine;
 use crate::op::Op;
 use crate::outside::{Published, Sorted};
@@ -64,7 +64,8 @@ impl SortedBatch {
     ///
     /// # Errors
     /// `Invalid` when the key is not greater than the one before of its keyspace, beyond a limit,
-    /// or when the keyspace is of another database or of a stream: nothing was added. `Busy` while
+    /// or when the keyspace is of another database, or of another stream than the first entry's:
+    /// nothing was added. `Busy` while
     /// the one before is not there. Those of the store, and `Invalid` of too many tables: the batch
     /// is lost, begin again.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Op<()> {
@@ -141,13 +142,23 @@ impl SortedBatch {
         Op::start(&env, TaskClass::Foreground, "publish a batch", async move { sorted.publish().await })
     }
 
+    /// Nothing was added yet: its stream is that of the first entry.
+    fn begin(&mut self, engine: Arc<Engine>) {
+        let mut held = self.sorted.lock();
+        if held.is_some() {
+            *held = Some(Sorted::new(&engine));
+            self.engine = engine;
+        }
+    }
+
     fn add(&mut self, keyspace: &Keyspace, kind: EntryKind, key: &[u8], value: &[u8]) -> Op<()> {
         if !Arc::ptr_eq(&keyspace.handle().engine, &self.engine) {
-            let message =
-                format!("keyspace {:?} is of another database, or of another stream", keyspace.name());
-            let error = Error::new(ErrorKind::Invalid, message);
-            let advice = "take the keyspace of the database's own handle; write to streams with a Batch";
-            return Op::ready(Err(error.advice(advice)));
+            let main = self.engine.main_engine();
+            let of = (self.entries() > 0).then_some(&self.engine);
+            match engine_of(&main, keyspace, of) {
+                Ok(engine) => self.begin(engine),
+                Err(error) => return Op::ready(Err(error)),
+            }
         }
         let mut held = self.sorted.lock();
         let Some(sorted) = held.as_mut() else { return Op::ready(Err(busy())) };

@@ -171,6 +171,7 @@ fn add_stream(stats: &mut Stats, engine: &Engine) {
     stats.compacted_bytes_read += count(&counters.compacted_bytes_read);
     stats.compacted_bytes_written += count(&counters.compacted_bytes_written);
     stats.compaction_bytes_pending += compaction::bytes_pending(engine, &view.version);
+    stats.transaction_locks_waiting += engine.transactions.locks.waiting() as u64;
     stats.write_delay_nanos += engine.stalls.delayed_nanos.load(Ordering::Relaxed);
     stats.log_bytes += engine.main_log().pressure().live_bytes;
     stats.replayed_bytes += count(&counters.replayed_bytes);

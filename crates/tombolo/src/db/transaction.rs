@@ -12,23 +12,24 @@
 
 use std::fmt;
 use std::ops::RangeBounds;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_format::expiry::join_expiring;
 use tombolo_format::key::EntryKind;
+use tombolo_format::manifest::MAIN_STREAM;
 use tombolo_format::prepared::TransactionEnd;
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Result};
 
 use crate::budget::{Category, Charge};
 use crate::db::outcomes::push_outcome;
-use crate::db::{Batch, Db, Handle, Keyspace, Snapshot, check_stream};
+use crate::db::{Batch, Db, Handle, Keyspace, Snapshot, check_stream, several_streams};
 use crate::deadline::Limit;
-use crate::engine::{Engine, KeyspaceInfo};
+use crate::engine::{Engine, KeyspaceInfo, Transactions};
 use crate::locks::{Asked, Span};
 use crate::op::Op;
 use crate::options::{Durability, Isolation, Locking, TransactionOptions, check_transaction_id, ttl_ms};
@@ -52,6 +53,9 @@ const ATTEMPTS_MAX: u32 = 64;
 ///
 /// Reads see one state of the database, with the transaction's own writes over it. Expiry is judged
 /// by the time of that state.
+///
+/// A transaction is of one [stream](crate::KeyspaceOptions::stream), that of the first keyspace
+/// which it reads or writes; one of another is refused with `Invalid`.
 ///
 /// ```
 /// # fn main() -> tombolo::Result<()> {
@@ -89,7 +93,10 @@ pub struct Savepoint {
 
 /// What the handles and operations of a transaction share.
 pub(super) struct Shared {
-    pub(super) handle: Arc<Handle>,
+    /// The database's own.
+    root: Arc<Handle>,
+    /// That of its stream: of the first keyspace that it is about. Set under `state`.
+    of: OnceLock<Arc<Handle>>,
     limit: Limit,
     options: TransactionOptions,
     number: u64,
@@ -211,8 +218,14 @@ pub(super) fn span_of(touched: &Touched) -> Span {
 }
 
 impl Shared {
+    /// That of its stream; of the main one before it has one.
     pub(super) fn engine(&self) -> &Arc<Engine> {
-        &self.handle.engine
+        &self.of.get().unwrap_or(&self.root).engine
+    }
+
+    /// The open transactions of the database, whatever their streams. Numbers are of these.
+    fn transactions(&self) -> &Transactions {
+        &self.root.engine.transactions
     }
 
     pub(super) fn options(&self) -> &TransactionOptions {
@@ -248,15 +261,56 @@ impl Shared {
     }
 
     /// # Errors
-    /// `Invalid` for a keyspace of another database; `NotFound` for one that was dropped.
+    /// `Invalid` for a keyspace of another database, or of another stream than the transaction's;
+    /// `NotFound` for one that was dropped; those of its first one.
     pub(super) fn check(&self, keyspace: &Keyspace) -> Result<()> {
-        if !Arc::ptr_eq(&keyspace.handle().engine, self.engine()) {
-            check_stream(keyspace.info(), "transactions")?;
+        let is_of_it = |of: &Arc<Handle>| Arc::ptr_eq(&keyspace.handle().engine, &of.engine);
+        if !self.of.get().is_some_and(is_of_it) {
+            self.begin_in(keyspace)?;
+        }
+        keyspace.info().check()
+    }
+
+    /// Its first keyspace says of which stream it is.
+    ///
+    /// # Errors
+    /// `Invalid` when it has another stream already, and for a keyspace of another database;
+    /// `Unsupported` for a stream beside the main one where the outcome is to be kept.
+    #[cold]
+    fn begin_in(&self, keyspace: &Keyspace) -> Result<()> {
+        let handle = keyspace.handle();
+        if !Arc::ptr_eq(&handle.root().engine, &self.root.engine) {
             let message =
                 format!("keyspace {:?} is of another database than the transaction", keyspace.name());
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        keyspace.info().check()
+        let mut state = self.state.lock();
+        let Some(snapshot) = state.snapshot.as_ref() else { return Err(ended()) };
+        if let Some(of) = self.of.get().filter(|of| !Arc::ptr_eq(&of.engine, &handle.engine)) {
+            return Err(several_streams("transaction", keyspace.info(), of.engine.stream_id()));
+        }
+        if self.options.id.is_some() {
+            check_stream(keyspace.info(), "transactions whose outcome is kept under an id")?;
+        }
+        // What it saw of all streams from its begin on.
+        let here = snapshot.of(keyspace)?;
+        state.snapshot = Some(here);
+        let _first = self.of.set(Arc::clone(handle));
+        Ok(())
+    }
+
+    /// A snapshot of now, of its stream.
+    fn fresh(&self) -> Result<Snapshot> {
+        let fresh = Snapshot::new(Arc::clone(&self.root));
+        self.of.get().map_or_else(|| Ok(fresh.clone()), |of| fresh.of_handle(of))
+    }
+
+    /// It has ended, and holds no locks any more.
+    fn end_open(&self) {
+        if let Some(of) = self.of.get() {
+            of.engine.transactions.locks.release(self.number);
+        }
+        self.transactions().end(self.number);
     }
 
     fn look(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Look> {
@@ -345,7 +399,7 @@ impl Shared {
             let (old, all, changes) =
                 self.with(|state| Ok((state.snapshot.clone(), state.all(), state.changes())))?;
             let Some(old) = old else { return Err(ended()) };
-            let fresh = Snapshot::new(Arc::clone(&self.handle));
+            let fresh = self.fresh()?;
             let view = engine.view_owned();
             let only = std::slice::from_ref(touched);
             if read::first_changed(engine, &view, only, old.number()).await?.is_none() {
@@ -383,7 +437,7 @@ impl Shared {
 impl Drop for Transaction {
     fn drop(&mut self) {
         if self.shared.end().is_some() {
-            self.engine().transactions.end(self.shared.number);
+            self.shared.end_open();
         }
     }
 }
@@ -404,8 +458,8 @@ impl Transaction {
         let engine = &handle.engine;
         let number = engine.transactions.begin(engine.env.now());
         let state = State::new(engine, Some(Snapshot::new(Arc::clone(handle))));
-        let handle = Arc::clone(handle);
-        Transaction { shared: Arc::new(Shared { handle, limit, options, number, state: Mutex::new(state) }) }
+        let (root, of, state) = (Arc::clone(handle), OnceLock::new(), Mutex::new(state));
+        Transaction { shared: Arc::new(Shared { root, of, limit, options, number, state }) }
     }
 
     /// Its number, which messages about locks say. Every transaction of a process has another one.
@@ -426,8 +480,10 @@ impl Transaction {
     /// [`Keyspace::get`].
     ///
     /// # Errors
-    /// As [`Keyspace::get`]; `Invalid` for a keyspace of another database, or when what it has read
-    /// takes more memory than it may; `Busy` when the memory budget has no room for that.
+    /// As [`Keyspace::get`]; `Invalid` for a keyspace of another database or of another stream than
+    /// the transaction's, or when what it has read takes more memory than it may; `Unsupported` for
+    /// a keyspace of a stream when it has an [id](TransactionOptions::id); `Busy` when the memory
+    /// budget has no room for that.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Op<Option<Value>> {
         get(&self.shared, keyspace, key.as_ref())
     }
@@ -706,7 +762,7 @@ impl Transaction {
     }
 
     pub(super) fn db(&self) -> Db {
-        Db { handle: Arc::clone(&self.shared.handle), limit: self.shared.limit }
+        Db { handle: Arc::clone(&self.shared.root), limit: self.shared.limit }
     }
 
     /// Commits; with the outcome under an id, if it is to be kept.
@@ -717,8 +773,8 @@ impl Transaction {
         let (durability, limit) = (self.shared.options.durability, self.shared.limit);
         let mut parts = Parts::of(state, self.shared.options.isolation);
         if parts.writes.operations.is_empty() && outcome.is_none() {
-            engine.transactions.end(number);
-            engine.transactions.committed.fetch_add(1, Ordering::Relaxed);
+            self.shared.end_open();
+            self.shared.transactions().committed.fetch_add(1, Ordering::Relaxed);
             let seen = parts.snapshot.sequence();
             // What it has read is durable, as what a write rests on is.
             let is_asked = durability == Durability::Durable && !engine.is_read_only();
@@ -748,6 +804,20 @@ impl Transaction {
             Some(db) => db.recorded_write(batch, commit, |_| true),
             None => commit(batch),
         }
+    }
+
+    /// # Errors
+    /// `Unsupported` when it is of another stream than the main one, where records of prepared
+    /// transactions lie.
+    pub(super) fn check_preparable(&self) -> Result<()> {
+        let stream = self.engine().stream_id();
+        if stream == MAIN_STREAM {
+            return Ok(());
+        }
+        let message = format!("a transaction of stream {stream} cannot be prepared");
+        Err(Error::new(ErrorKind::Unsupported, message)
+            .expected("a transaction of the database's own stream")
+            .advice("commit it, or use keyspaces that were made without a stream"))
     }
 
     /// Ends it, to be prepared.
@@ -780,7 +850,8 @@ impl Parts {
     pub(super) fn ended(&self, engine: &Arc<Engine>, number: u64, is_prepared: bool) -> Told {
         let (engine, snapshot) = (Arc::clone(engine), self.snapshot.clone());
         Box::new(move |fate| {
-            let transactions = &engine.transactions;
+            let main = engine.main_engine();
+            let transactions = &main.transactions;
             match fate {
                 Ok(()) if is_prepared => {}
                 Ok(()) => {
@@ -794,6 +865,7 @@ impl Parts {
             if is_prepared && fate.is_ok() {
                 transactions.end_keeping_locks(number);
             } else {
+                engine.transactions.locks.release(number);
                 transactions.end(number);
             }
             drop(snapshot);

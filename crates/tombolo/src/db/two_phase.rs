@@ -176,11 +176,12 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::commit`]: it is rolled back then. `Invalid` for a wrong id, and for writes
     /// of more than 31 MiB, or 128 MiB in memory, so that the decision has room for records of
-    /// those who [follow](Keyspace::subscribe) them; `AlreadyExists` for an id that is prepared or
+    /// those who [follow](Keyspace::subscribe) them; `Unsupported` for a transaction of a
+    /// [stream](crate::KeyspaceOptions::stream); `AlreadyExists` for an id that is prepared or
     /// has ended; `OutcomeUnknown` when it may or may not be prepared, which [`Db::in_doubt`] says.
     pub fn prepare(self, id: impl AsRef<[u8]>) -> Op<PreparedHandle> {
         let id = id.as_ref().to_vec();
-        if let Err(error) = check_transaction_id(&id) {
+        if let Err(error) = check_transaction_id(&id).and_then(|()| self.check_preparable()) {
             return Op::ready(Err(error));
         }
         let (db, engine) = (self.db(), Arc::clone(self.shared.engine()));

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -55,6 +55,15 @@ pub(crate) struct Fixed {
     pub(crate) view: Option<Arc<View>>,
 }
 
+/// A panic leaves nothing held.
+struct Held<'a>(&'a AtomicBool);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
 /// What a stream beside the main one knows of cuts.
 pub(crate) struct StreamCuts {
     cuts: Arc<Cuts>,
@@ -62,6 +71,8 @@ pub(crate) struct StreamCuts {
     /// The newest cut that it has met.
     met: AtomicU64,
     fixed: Mutex<BTreeMap<u64, Fixed>>,
+    /// Who is in the commit section holds `fixed`. Changed in the commit section only.
+    is_held: AtomicBool,
 }
 
 impl fmt::Debug for StreamCuts {
@@ -78,6 +89,7 @@ impl StreamCuts {
             engine: Arc::downgrade(engine),
             met: AtomicU64::new(0),
             fixed: Mutex::default(),
+            is_held: AtomicBool::new(false),
         }
     }
 
@@ -92,10 +104,34 @@ impl StreamCuts {
         }
     }
 
+    /// As [`StreamCuts::meet`], in the commit section.
+    #[inline]
+    pub(crate) fn meet_in_commit(&self) {
+        if !self.is_held.load(Ordering::Relaxed) {
+            self.meet();
+        }
+    }
+
+    /// Does something in the commit section, during which the stream meets no cut. It has met those
+    /// that were raised before; one that is raised meanwhile sees of the stream what it is after.
+    pub(super) fn while_none_is_met<T>(&self, work: impl FnOnce() -> T) -> T {
+        let mut fixed = self.fixed.lock();
+        if !is_enabled(Mutant::IngestMissesCuts) {
+            fence(Ordering::SeqCst);
+            self.fix_new(&mut fixed);
+        }
+        self.is_held.store(true, Ordering::Relaxed);
+        let _held = Held(&self.is_held);
+        work()
+    }
+
     #[cold]
     fn meet_new(&self) {
+        self.fix_new(&mut self.fixed.lock());
+    }
+
+    fn fix_new(&self, fixed: &mut BTreeMap<u64, Fixed>) {
         let Some(engine) = self.engine.upgrade() else { return };
-        let mut fixed = self.fixed.lock();
         let open = self.cuts.open.lock();
         let met = self.met.load(Ordering::Relaxed);
         let newest = self.cuts.newest.load(Ordering::SeqCst);

@@ -117,10 +117,17 @@ impl Snapshots {
         self.filtering.load(Ordering::Acquire) > 0
     }
 
-    /// Does what none may be opened during, and says to it whether some are open.
+    /// Does what none may be opened during, and says to it whether some are open: cuts too that the
+    /// stream has not met yet. In the commit section.
     pub(crate) fn while_none_is_opened<T>(&self, work: impl FnOnce(bool) -> T) -> T {
-        let all = self.all.lock();
-        work(!all.open.is_empty())
+        let work = || {
+            let all = self.all.lock();
+            work(!all.open.is_empty())
+        };
+        match self.cuts() {
+            Some(cuts) => cuts.while_none_is_met(work),
+            None => work(),
+        }
     }
 
     /// Whether none can be opened now, for what relies on that.

@@ -379,7 +379,7 @@ fn edits(
     edits.extend(flushed.map(|id| Edit::KeyspaceFlushed { id, sequence: sealed.last_sequence }));
     edits.extend(tables.iter().cloned().map(Edit::TableAdded));
     if let Some(ingested) = &sealed.ingested {
-        edits.extend(ingested_edits(ingested, sealed.last_sequence));
+        edits.extend(ingested_edits(state, ingested, sealed.last_sequence));
     }
     if let Some((log, end)) = replay_point {
         edits.push(Edit::LogReplayPoint { epoch: log.epoch.0, lane: log.lane, offset: end.0 });
@@ -394,16 +394,20 @@ fn edits(
     edits
 }
 
-/// What was ingested goes live, over all that the memtable held.
-fn ingested_edits(ingested: &Ingested, last: SequenceNumber) -> Vec<Edit> {
-    let mut edits: Vec<_> = ingested.exchanged.iter().map(|id| Edit::KeyspaceEmptied { id: *id }).collect();
-    edits.extend(ingested.tables.iter().map(|table| Edit::StagedTableLive {
+/// What was ingested goes live, over all that the memtable held. Of a keyspace that the manifest
+/// has dropped before, which happens to other streams than the main one, nothing does.
+fn ingested_edits(state: &State, ingested: &Ingested, last: SequenceNumber) -> Vec<Edit> {
+    let lives = |id: &u32| state.keyspace(*id).is_some();
+    let exchanged = ingested.exchanged.iter().copied().filter(lives);
+    let mut edits: Vec<_> = exchanged.map(|id| Edit::KeyspaceEmptied { id }).collect();
+    let tables = ingested.tables.iter().filter(|table| lives(&table.keyspace));
+    edits.extend(tables.map(|table| Edit::StagedTableLive {
         name: table.name,
         level: table.level,
         sequence: table.last_sequence,
     }));
     let flushed = |id| Edit::KeyspaceFlushed { id, sequence: last };
-    edits.extend(ingested.keyspaces().into_iter().map(flushed));
+    edits.extend(ingested.keyspaces().into_iter().filter(lives).map(flushed));
     edits
 }
 

@@ -90,6 +90,8 @@ pub(super) fn let_dropped_go(engine: &Engine, sealed: &Sealed) {
 /// do not fit.
 pub(super) fn drops_meanwhile(store: &Store, state: &State, sealed: &Sealed) -> bool {
     let newest = store.manifest.state();
-    let is_dropped = |(id, _): &(u32, _)| state.keyspace(*id).is_some() && newest.keyspace(*id).is_none();
-    store.stream_id() != MAIN_STREAM && sealed.memtable.lists().iter().any(is_dropped)
+    let is_dropped = |id: u32| state.keyspace(id).is_some() && newest.keyspace(id).is_none();
+    let mut ids: Vec<u32> = sealed.memtable.lists().iter().map(|(id, _)| *id).collect();
+    ids.extend(sealed.ingested.iter().flat_map(|ingested| ingested.keyspaces()));
+    store.stream_id() != MAIN_STREAM && ids.into_iter().any(is_dropped)
 }

@@ -195,8 +195,10 @@ pub(super) async fn name_keyspaces(engine: &Arc<Engine>, keyspaces: &[Arc<Keyspa
     if keyspaces.iter().all(|keyspace| state.keyspace(keyspace.id).is_some()) {
         return Ok(());
     }
-    let last = write::seal(engine);
-    lifecycle::flushed(engine, last).await
+    // Keyspaces of all streams are made in the main one.
+    let main = engine.main_engine();
+    let last = write::seal(&main);
+    lifecycle::flushed(&main, last).await
 }
 
 /// Opens the stores of the places.

@@ -514,6 +514,15 @@ impl Switch {
         Ok(recorder)
     }
 
+    /// Records from here on what the main stream's does: after that has changed, and once a stream
+    /// is shown to those who change it.
+    pub(crate) fn follow(&self, main: &Switch) {
+        let _main_changes = main.changes.lock();
+        let _changes = self.changes.lock();
+        self.recorder.store(main.recorder.load_full());
+        self.turn();
+    }
+
     /// Ends that recording, if it is the one.
     pub(crate) fn end(&self, recorder: &Arc<Recorder>) -> RecordReport {
         let changes = self.changes.lock();

@@ -366,7 +366,7 @@ async fn recover(
     let state = manifest.state();
     let (recovered, empty) = replay_logs(options, budget, &state, log_store, context, old_logs).await?;
     end_logs(manifest, empty).await?;
-    give_up_staged(manifest, &recovered.replayed).await?;
+    give_up_staged(manifest, &recovered).await?;
     let applications = (1..lanes).map(|lane| (lane, LogRole::Application));
     manifest.assign_lanes(applications.chain([(MAIN_LANE, LogRole::Main)]));
     let log = log_store.open(context, lanes).await?;
@@ -375,10 +375,15 @@ async fn recover(
 
 /// Gives up tables that were staged and that no log entry has made part of the database: all logs
 /// of older epochs are sealed, so that none ever will.
-async fn give_up_staged(manifest: &Manifest, replayed: &Replay) -> Result<()> {
+async fn give_up_staged(manifest: &Manifest, recovered: &Recovered) -> Result<()> {
     let state = manifest.state();
+    let replayed = &recovered.replayed;
+    let has_ingested = |name| {
+        let of_streams = || recovered.streams.iter().any(|found| found.has_ingested(name));
+        replayed.has_ingested(name) || (of_streams() && !is_enabled(Mutant::StreamsStagedGivenUp))
+    };
     let is_left = |table: &&NamedTable| {
-        !replayed.has_ingested(table.description.name) || is_enabled(Mutant::IngestGivenUpWithEntry)
+        !has_ingested(table.description.name) || is_enabled(Mutant::IngestGivenUpWithEntry)
     };
     let left = state.staged().filter(is_left).map(|table| match is_enabled(Mutant::IngestShowsStaged) {
         true => Edit::StagedTableLive {

@@ -159,6 +159,7 @@ impl Replay {
         let keyspaces = self.keyspaces.iter().filter(is_of_it).map(|(id, known)| (*id, known.clone()));
         Replay {
             keyspaces: keyspaces.collect(),
+            staged: self.staged.clone(),
             next_keyspace: self.next_keyspace,
             manifest_keyspaces: self.next_keyspace,
             ..Replay::none_of(stream, &self.budget, memtable_bytes)
@@ -196,12 +197,14 @@ impl Replay {
         self.keyspaces.values().map(|known| known.stream).filter(|stream| *stream != MAIN_STREAM).collect()
     }
 
-    /// Of another stream: its keyspaces are those that the logs of the main one have left.
+    /// Of another stream: its keyspaces are those that the logs of the main one have left, and the
+    /// staged tables those that it knows.
     pub(crate) fn follow_keyspaces(&mut self, main: &Replay) {
         let is_of_it = |(_, known): &(&u32, &Known)| known.stream == self.stream;
         self.keyspaces =
             main.keyspaces.iter().filter(is_of_it).map(|(id, known)| (*id, known.clone())).collect();
         (self.next_keyspace, self.manifest_keyspaces) = (main.next_keyspace, main.next_keyspace);
+        self.staged.clone_from(&main.staged);
     }
 
     /// The same, with threads of `env` that make memory ready and put into it what waits, once
@@ -532,6 +535,10 @@ impl Replay {
     /// Whether what an operation does to a keyspace is in no table yet, and the keyspace lives.
     fn is_new(&self, keyspace: u32, sequence: SequenceNumber) -> Result<bool> {
         match self.keyspaces.get(&keyspace) {
+            Some(known) if known.stream != self.stream => {
+                let what = "tables of a keyspace of another stream than its lane's";
+                Err(damaged(what, self.stream, known.stream))
+            }
             Some(known) => Ok(sequence > known.flushed),
             None if keyspace < self.next_keyspace => Ok(false),
             None => Err(damaged(

@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use tombolo_env::{BoxFuture, TaskClass, all};
 use tombolo_format::change::ALL_KEYSPACES;
-use tombolo_format::manifest::{LogRole, MAIN_STREAM};
+use tombolo_format::manifest::{LogRole, MAIN_STREAM, TableName};
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, Log, LogContext, LogId, LogRecord, LogStore, Result};
 
 use super::replay::Replayed;
 use super::{OldLog, Replay, deliver, replay_log, spawn};
 use crate::budget::{Membership, MemoryBudget};
-use crate::engine::{Engine, MainLog, Stream, StreamParts, View};
+use crate::engine::{Engine, MainLog, Stream, StreamParts, View, ingested_of};
 use crate::manifest::State;
 use crate::manifest::driver::io::either;
 use crate::options::Options;
@@ -51,6 +51,13 @@ pub(crate) struct Found {
     pub(super) old_logs: Vec<LogRecord>,
     membership: Membership,
     memtable_bytes: u64,
+}
+
+impl Found {
+    /// Whether an entry of its logs has made a staged table part of the database.
+    pub(super) fn has_ingested(&self, table: TableName) -> bool {
+        self.replay.has_ingested(table)
+    }
 }
 
 /// Room for the memtables of another stream.
@@ -147,9 +154,6 @@ pub(crate) async fn ensure(main: &Arc<Engine>, stream: u32) -> Result<()> {
     if main.feed.change(|feed| feed.followed.contains_key(&ALL_KEYSPACES)) {
         return Err(refused("while changes are followed", "end the subscriptions first"));
     }
-    if main.recording.any().is_some() {
-        return Err(refused("while operations are recorded", "end the recording first"));
-    }
     let options = Options::clone(&main.options.load());
     let (membership, memtable_bytes) = join(main.budget(), &options)?;
     let replay = Replay::none_of(stream, main.budget(), memtable_bytes);
@@ -234,7 +238,7 @@ fn put_together(main: &Arc<Engine>, found: Found, log: Arc<MainLog>) -> Result<A
         replay.finish(last, old_logs)?;
     debug_assert!(keyspace_edits.is_empty(), "keyspaces are made and dropped in the main stream");
     let versions = main.versions.of_stream(stream);
-    let version = versions.build(&state, &Version::default(), &[]);
+    let version = versions.build(&state, &Version::default(), &ingested_of(&waiting));
     let order = Stream::new(Arc::clone(&log), Arc::clone(&active), writer, last, 0);
     {
         let mut commit = order.commit.lock();
@@ -250,6 +254,7 @@ fn put_together(main: &Arc<Engine>, found: Found, log: Arc<MainLog>) -> Result<A
     engine.log_bytes_max.store(log_bytes_max, Ordering::Relaxed);
     engine.counters.replayed_bytes.store(bytes, Ordering::Relaxed);
     main.streams.add(&engine);
+    engine.recording.follow(&main.recording);
     keyspaces.iter().for_each(|keyspace| main.catalog.insert(keyspace));
     Ok(engine)
 }

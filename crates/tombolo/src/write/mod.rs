@@ -404,7 +404,7 @@ fn commit_checked(
     }
     if let Some(cuts) = engine.snapshots.cuts() {
         // Before it takes a number: a cut that was raised before this write began is without it.
-        cuts.meet();
+        cuts.meet_in_commit();
     }
     let (bytes, count) = (content.memtable_bytes(), content.count());
     let rotated = make_room(engine, commit, bytes)?;

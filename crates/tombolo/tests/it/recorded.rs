@@ -1,6 +1,6 @@
 //! Recordings of a database: what its operations leave in the trace.
 
-use tombolo::{Batch, Db, ErrorKind, RecordOptions};
+use tombolo::{Batch, Db, ErrorKind, KeyspaceOptions, RecordOptions};
 use tombolo_format::trace::{Asked, EventBlock, Found, FrameKind, TRACE_FRAME_BYTES, TraceFrame};
 
 type Seen = (Asked, Vec<u8>, Found, u32, Vec<u8>, bool);
@@ -83,4 +83,38 @@ fn a_database_that_closes_while_it_is_recorded_leaves_a_whole_trace() {
     let report = recording.stop();
     assert_eq!((report.events, report.ended.is_none()), (1, true));
     assert_eq!(events(&path).len(), 1);
+}
+
+/// Operations of all streams, also of one that begins meanwhile, and none after the end.
+#[test]
+fn operations_of_streams_stand_in_one_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("streams.trace");
+    let db = Db::builder("mem://recorded-streams").open().wait().unwrap();
+    let of_stream = |stream| KeyspaceOptions { stream, ..KeyspaceOptions::default() };
+    let one = db.create_keyspace("one", of_stream(1)).wait().unwrap();
+    let recording = db.record(RecordOptions::new(&path)).unwrap();
+    let two = db.create_keyspace("two", of_stream(2)).wait().unwrap();
+    one.put(b"a", b"v").wait().unwrap();
+    two.put(b"b", b"v").wait().unwrap();
+    db.default_keyspace().put(b"c", b"v").wait().unwrap();
+    assert!(two.get(b"b").wait().unwrap().is_some());
+    let mut batch = Batch::new();
+    batch.put(&two, b"d", b"v");
+    db.write(batch).wait().unwrap();
+    let transaction = db.transaction();
+    transaction.put(&one, b"e", b"v").wait().unwrap();
+    transaction.commit().wait().unwrap();
+    assert_eq!(recording.stop().events, 6);
+    one.put(b"f", b"nobody sees it").wait().unwrap();
+    let all: Vec<_> = events(&path).into_iter().map(|(asked, key, ..)| (asked, key)).collect();
+    let of = |asked, key: &[u8]| (asked, key.to_vec());
+    let (put, get) = (Asked::Put, Asked::Get);
+    let wanted = [of(put, b"a"), of(put, b"b"), of(put, b"c"), of(get, b"b"), of(put, b"d"), of(put, b"e")];
+    assert_eq!(all, wanted);
+    // The next recording is of all of them again.
+    let recording = db.record(RecordOptions::new(folder.path().join("again.trace"))).unwrap();
+    one.put(b"a", b"v").wait().unwrap();
+    two.put(b"a", b"v").wait().unwrap();
+    assert_eq!(recording.stop().events, 2);
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tombolo::{
-    Backups, Batch, Builder, Condition, Db, Durability, Env, ErrorKind, Ingest, Keyspace, KeyspaceOptions,
-    Op, OperatorName, Options, RecordOptions, RestorePart, RestorePoint, Result, Snapshot, TakeOver,
+    Backups, Batch, Bring, Builder, Condition, Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, Op,
+    OperatorName, Options, RestorePart, RestorePoint, Result, Snapshot, TakeOver,
 };
 use tombolo_env::simulated::{Crash, World};
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
@@ -18,6 +18,7 @@ use tombolo_storage::layer::fault::{Asked, Fault, FaultLogStore, FaultObjectStor
 use tombolo_storage::{Epoch, LogStore, ObjectStore, Purpose, Registry, Request, Uri};
 
 use crate::bucket;
+use crate::streams_large::{LARGE_KEYS, Large, make};
 
 pub const KINDS: [&str; 4] = ["memory", "objects", "mapped", "written"];
 
@@ -30,7 +31,7 @@ pub struct Stores {
 }
 
 impl Stores {
-    fn new(env: &Env, kind: &str) -> Stores {
+    pub fn new(env: &Env, kind: &str) -> Stores {
         let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(env));
         let plan = FaultPlan::scripted();
         let log: Arc<dyn LogStore> = match kind {
@@ -298,12 +299,6 @@ fn what_does_not_know_streams_refuses_them() {
         };
         refused(db.subscribe("all", 1 << 20).await.unwrap_err());
         refused(one.subscribe("one", 1 << 20).await.unwrap_err());
-        refused(db.record(RecordOptions::new("/trace")).unwrap_err());
-        refused(db.ingest(Ingest::new().exchange(&one)).await.unwrap_err());
-        let transaction = db.transaction();
-        refused(transaction.get(&one, b"k").await.unwrap_err());
-        refused(transaction.put(&one, b"k", b"w").await.unwrap_err());
-        drop(transaction);
         db.default_keyspace().put(b"k", b"v").await.unwrap();
         db.close().await.unwrap();
     });
@@ -413,6 +408,9 @@ async fn keyspaces(env: &Env, db: &Db, all: &All) -> Result<[Keyspace; 3]> {
     Ok([db.default_keyspace(), one, two])
 }
 
+/// Scripts of these seeds, and of greater ones, take tables as well.
+const INGESTING: u64 = 100;
+
 /// Writes to three streams, with flushes, compactions, drops and openings between.
 async fn script(env: Env, uri: String, seed: u64, writes: usize, all: All) -> Result<()> {
     let mut db = open(&env, &uri).await?;
@@ -423,14 +421,34 @@ async fn script(env: Env, uri: String, seed: u64, writes: usize, all: All) -> Re
         let mut state = all.lock()[stream].states.last().cloned().unwrap_or_default();
         let (key, bytes) = (format!("key-{}", random.below(8)).into_bytes(), random.below(400) as usize);
         let value = format!("{number}:{}", "x".repeat(bytes)).into_bytes();
-        state.insert(key.clone(), value.clone());
+        let large = match if seed < INGESTING { 0 } else { random.below(12) } {
+            1 => Some(Large::Table(Bring::Link)),
+            2 => Some(Large::Table(Bring::Copy)),
+            3 => Some(Large::Table(Bring::Move)),
+            4 | 5 => Some(Large::Exchange),
+            6 | 7 => Some(Large::Sorted),
+            _ => None,
+        };
+        let value = if large.is_some() { value.repeat(1 + 1500 / value.len()) } else { value };
+        if let Some(Large::Exchange) = large {
+            state.clear();
+            state.insert(THERE.to_vec(), Vec::new());
+        }
+        match large {
+            Some(_) => state.extend(LARGE_KEYS.map(|key| (key.to_vec(), value.clone()))),
+            None => drop(state.insert(key.clone(), value.clone())),
+        }
         let place = {
             let mut all = all.lock();
             all[stream].states.push(state);
             all[stream].states.len() - 1
         };
-        let durability = if random.below(2) == 0 { Durability::Accepted } else { Durability::Durable };
-        keys[stream].put_with(&key, &value, durability).await?;
+        let accepted = large.is_none() && random.below(2) == 0;
+        let durability = if accepted { Durability::Accepted } else { Durability::Durable };
+        match large {
+            Some(large) => make(&env, &db, &keys[stream], large, number, &value).await?,
+            None => keys[stream].put_with(&key, &value, durability).await?,
+        }
         if alive(&env) {
             let done = &mut all.lock()[stream];
             done.accepted = place;
@@ -555,6 +573,17 @@ fn power_loss_loses_nothing_durable_of_any_stream() {
 fn a_kill_loses_nothing_accepted_of_any_stream() {
     crash_everywhere(MAPPED, 3, 24, Crash::Kill, step());
     crash_everywhere(WRITTEN, 4, 24, Crash::Kill, step());
+}
+
+#[test]
+fn what_streams_ingest_is_whole_or_absent_and_stays_when_the_power_goes() {
+    crash_everywhere(MAPPED, INGESTING + 1, 24, Crash::PowerLoss, 2 * step());
+    crash_everywhere(WRITTEN, INGESTING + 2, 24, Crash::PowerLoss, 2 * step());
+}
+
+#[test]
+fn what_streams_ingest_is_whole_or_absent_and_stays_after_a_kill() {
+    crash_everywhere(MAPPED, INGESTING + 3, 24, Crash::Kill, 2 * step());
 }
 
 /// How an operation ended that had a while for it; `None` while it waits.
@@ -902,9 +931,9 @@ mod mutants {
     use super::*;
 
     /// Whether some crash of the script shows that a rule was taken out.
-    fn is_noticed(mutant: Mutant, crash: Crash) -> bool {
+    fn is_noticed(mutant: Mutant, crash: Crash, first: u64) -> bool {
         let _guard = enable(mutant);
-        (1..=12).any(|seed| {
+        (first..=first + 11).any(|seed| {
             let test = || crash_everywhere(WRITTEN, seed, 24, crash, 1);
             catch_unwind(AssertUnwindSafe(test)).is_err()
         })
@@ -922,7 +951,12 @@ mod mutants {
 
     #[test]
     fn a_stream_served_before_the_creation_of_its_keyspace_is_durable() {
-        assert!(is_noticed(Mutant::StreamServedBeforeCreation, Crash::PowerLoss));
+        assert!(is_noticed(Mutant::StreamServedBeforeCreation, Crash::PowerLoss, 1));
+    }
+
+    #[test]
+    fn tables_that_only_a_lane_shows_are_given_up() {
+        assert!(is_noticed(Mutant::StreamsStagedGivenUp, Crash::Kill, INGESTING));
     }
 
     #[test]
