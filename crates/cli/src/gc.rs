@@ -276,7 +276,12 @@ fn abandoned(
             )?;
             return Ok(Ok(()));
         }
-        Err(error) => {
+        Err(mut error) => {
+            if error.kind() == ErrorKind::InUse {
+                error = error.advice(format!(
+                    "end that process; or `tombolo db destroy {shown} --yes --take-over`, from under it"
+                ));
+            }
             let message = error.message().to_owned();
             output.result(
                 || json!({ "database": shown, "error": message }),
