@@ -235,6 +235,9 @@ pub enum Mutant {
     TrustedEndsUnread,
     ExpiredForgetsOperandsAbove,
     SnapshotJudgesByNow,
+    TtlByHostClock,
+    ReaderJudgesByHostClock,
+    ReadersNotToldOfEnds,
     // Invariant 5 of the same
     TableBlockUnchecked,
     // Separated values

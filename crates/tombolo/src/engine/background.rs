@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use tombolo_env::Task;
 use tombolo_format::cold::Aged;
+use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind};
 
 use super::{
@@ -139,6 +140,7 @@ impl Background {
             None => self.time.judged(unix_ms(&self.env)),
             // It decides for nobody else.
             Some(ReadOnly::Look { .. }) => self.time.reached().max(unix_ms(&self.env)),
+            Some(_) if is_enabled(Mutant::ReaderJudgesByHostClock) => unix_ms(&self.env),
             Some(_) => self.time.reached(),
         }
     }

@@ -154,7 +154,8 @@ impl DatabaseTime {
             let error = Error::new(ErrorKind::Invalid, "a value that has expired when it is written");
             return Err(error.expected("a time to live of at least a millisecond"));
         }
-        let end = self.now(host).checked_add(ttl_ms).filter(|end| *end <= EXPIRY_MS_MAX);
+        let now = if is_enabled(Mutant::TtlByHostClock) { host } else { self.now(host) };
+        let end = now.checked_add(ttl_ms).filter(|end| *end <= EXPIRY_MS_MAX);
         end.ok_or_else(|| {
             Error::new(ErrorKind::Invalid, "a value that expires beyond all time")
                 .found(format!("a time to live of {ttl_ms} ms"))
@@ -281,9 +282,16 @@ impl DatabaseTime {
         let sampled = kept.samples.back().map_or(0, |(_, judged)| *judged).max(kept.settled);
         // Held, it notes nothing of what has ended.
         let is_held = kept.is_held;
+        // Readers judge by what a record says: one tells them that the last has ended, a minute
+        // after the record of before at the earliest.
+        let reached = self.reached();
+        let told_from = reached.saturating_add(self.spans.reserve - self.spans.lead);
         // Where a record is needed next, and where what has ended is next to be noted.
-        let (mut needed, mut due) = (u64::MAX, u64::MAX);
+        let (mut needed, mut due, mut told) = (u64::MAX, u64::MAX, u64::MAX);
         for end in ends {
+            if end.latest_ms > reached && !is_enabled(Mutant::ReadersNotToldOfEnds) {
+                told = told.min(end.latest_ms.max(told_from));
+            }
             if end.latest_ms > bound {
                 needed = needed.min(end.earliest_ms.max(bound));
             }
@@ -293,7 +301,7 @@ impl DatabaseTime {
                 }
             }
         }
-        let wants_record = needed <= now.saturating_add(self.spans.lead);
+        let wants_record = needed <= now.saturating_add(self.spans.lead) || told <= now;
         let pace = kept.pace.max(1);
         let until =
             |at: u64| (at != u64::MAX).then(|| at.saturating_sub(now).saturating_mul(pace).max(AGAIN_MS_MIN));
@@ -302,6 +310,7 @@ impl DatabaseTime {
         let again = [
             until(needed.saturating_sub(self.spans.lead)).filter(|_| needed != u64::MAX && !wants_record),
             until(due).filter(|_| !wants_record),
+            until(told).filter(|_| !wants_record),
             settles.map(|settles| settles.max(AGAIN_MS_MIN)),
         ];
         self.planned.store(needed.max(now.saturating_add(self.spans.lead)), Ordering::Release);

@@ -1,12 +1,15 @@
 //! Values that end, through the public interface, in a simulated world whose clocks jump.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tombolo::{
-    Batch, Condition, Db, ErrorKind, Ingest, IngestOptions, KeyspaceOptions, Options, Registry,
-    TableFileBuilder, TakeOver,
+    Batch, Condition, Db, ErrorKind, Ingest, IngestOptions, KeyspaceOptions, Options, ReaderOptions,
+    Registry, TableFileBuilder, TakeOver,
 };
 use tombolo_env::simulated::{Process, World};
+use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::{LogStore, ObjectStore};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -77,6 +80,93 @@ fn values_end_at_their_time_in_memory_and_in_tables_and_for_successors() {
     assert!((15 * 60_000..=30 * 60_000).contains(&passed), "{passed} ms");
     check(&db, &["put"]);
     assert!(db.verify().wait().unwrap().damage.is_empty());
+}
+
+/// A time to live counts from the database's time, however far behind it the host's clock is: else
+/// what is written would be gone at once.
+fn a_ttl_where_the_hosts_clock_is_behind() {
+    let world = World::new(8);
+    let process = world.process("writer");
+    let db = builder(&process).open().wait().unwrap();
+    let keys = db.default_keyspace();
+    // Something ends, so that the database keeps its time.
+    keys.put_ttl("earlier", "value", MINUTE).wait().unwrap();
+    world.run_for(2 * MINUTE);
+    assert_eq!(get(&db, "earlier"), None);
+    drop((keys, db));
+    world.host(0).jump_unix_time(-3600);
+    let db = builder(&process).open().wait().unwrap();
+    let options = KeyspaceOptions { ttl: Some(MINUTE), ..KeyspaceOptions::default() };
+    let sessions = db.create_keyspace("sessions", options).wait().unwrap();
+    let keys = db.default_keyspace();
+    let now = db.time_ms();
+    keys.put_ttl("put", "value", MINUTE).wait().unwrap();
+    sessions.put("put", "value").wait().unwrap();
+    let mut batch = Batch::new();
+    batch.put_ttl(&keys, "long", "value", MINUTE);
+    db.write(batch).wait().unwrap();
+    check(&db, &["long", "put"]);
+    let mut cursor = sessions.cursor::<&[u8]>(..);
+    assert!(cursor.next().unwrap(), "the keyspace's own time to live");
+    let end = cursor.expires_ms().unwrap();
+    assert!((now + 60_000..=db.time_ms() + 60_000).contains(&end), "{end} after {now}");
+    drop(cursor);
+    // Ahead of its host's clock the database's time goes at half of its pace.
+    world.run_for(2 * MINUTE + Duration::from_millis(10));
+    check(&db, &[]);
+    assert_eq!(sessions.scan::<&[u8]>(..).count(), 0);
+}
+
+/// A reader has its writer's time, whatever its own host's clock says: what has ended for one has
+/// ended for the other, and nothing else.
+fn a_reader_on_a_host_with_another_clock(seconds: i64) {
+    let world = World::new(9);
+    let (host, other) = (world.host(0), world.add_host("reader"));
+    let writer = host.process("writer");
+    let stores = {
+        let env = writer.env();
+        let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+        let log: Arc<dyn LogStore> = Arc::new(MemoryLogStore::unnamed(&env));
+        move |builder: tombolo::Builder| builder.stores(Arc::clone(&objects), Arc::clone(&log))
+    };
+    let db = stores(builder(&writer)).open().wait().unwrap();
+    let keys = db.default_keyspace();
+    keys.put_ttl("short", "value", 5 * MINUTE).wait().unwrap();
+    keys.put_ttl("long", "value", 60 * MINUTE).wait().unwrap();
+    keys.put("put", "stays").wait().unwrap();
+    db.flush().wait().unwrap();
+    other.jump_unix_time(seconds);
+    let reader = stores(builder(&other.process("reader"))).open_reader(ReaderOptions::default());
+    let reader = reader.wait().unwrap();
+    for expected in [&["long", "put", "short"][..], &["long", "put"], &["put"]] {
+        world.run_for(Duration::from_secs(10));
+        check(reader.db(), expected);
+        let (shown, now) = (reader.db().time_ms(), db.time_ms());
+        assert!(shown <= now, "{shown} and {now}");
+        world.run_for(if expected.len() == 3 { 10 * MINUTE } else { 60 * MINUTE });
+    }
+}
+
+#[test]
+fn a_ttl_counts_from_the_databases_time() {
+    a_ttl_where_the_hosts_clock_is_behind();
+}
+
+#[test]
+fn a_reader_judges_by_the_databases_time() {
+    a_reader_on_a_host_with_another_clock(40_000);
+    a_reader_on_a_host_with_another_clock(-40_000);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn hosts_clocks_that_decide_are_noticed() {
+    use tombolo_storage::mutant::{Mutant, notices};
+
+    notices(Mutant::TtlByHostClock, a_ttl_where_the_hosts_clock_is_behind);
+    notices(Mutant::ReaderJudgesByHostClock, || a_reader_on_a_host_with_another_clock(40_000));
+    notices(Mutant::ReaderJudgesByHostClock, || a_reader_on_a_host_with_another_clock(-40_000));
+    notices(Mutant::ReadersNotToldOfEnds, || a_reader_on_a_host_with_another_clock(0));
 }
 
 /// Tables from outside hold values that end, and say so to whom it concerns: nothing else tells the
