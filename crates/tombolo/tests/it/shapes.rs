@@ -117,6 +117,65 @@ fn every_shape_reads_the_same() {
     }
 }
 
+/// What compaction merged, and why.
+#[derive(Default)]
+struct Reasons(parking_lot::Mutex<Vec<&'static str>>);
+
+impl tombolo::Listener for Reasons {
+    fn event(&self, event: &tombolo::Event) {
+        if let tombolo::Event::CompactionBegan { reason, .. } = event {
+            self.0.lock().push(reason);
+        }
+    }
+}
+
+/// Writes alone leave an auto keyspace as a tiered one, and no reads are paid for. Reads that look
+/// into its runs merge them, which those of a tiered one never do.
+#[test]
+fn auto_is_chosen_by_writes_and_by_reads() {
+    const KEYS: u64 = 800;
+    for shape in [Shape::Auto, Shape::Tiered] {
+        run(move |stores| async move {
+            let told = std::sync::Arc::new(Reasons::default());
+            let listener = std::sync::Arc::<Reasons>::clone(&told);
+            let db = stores.builder(&[]).listener(listener).open().await.unwrap();
+            let keys = keyspace(&db, shape).await;
+            for number in 0..KEYS {
+                put(&keys, number * 7919 % KEYS, 0).await;
+            }
+            settle(&db, &stores.env).await;
+            let runs = || db.stats().tables_by_level[0];
+            let reasons = std::mem::take(&mut *told.0.lock());
+            assert!(!reasons.is_empty() && reasons.iter().all(|reason| *reason != "reads"), "{reasons:?}");
+            // Two runs above the others: too few for any merge by their number.
+            while runs() < 2 {
+                for number in 0..60 {
+                    put(&keys, number * 13, 1).await;
+                }
+                db.flush().await.unwrap();
+                stores.env.sleep(Duration::from_secs(1)).await;
+            }
+            told.0.lock().clear();
+            // Until reads have paid, which takes a few thousand at most.
+            for _ in 0..30 {
+                for number in 0..KEYS {
+                    keys.get(key(number)).await.unwrap();
+                }
+                assert_eq!(all(&keys).await.len() as u64, KEYS);
+                stores.env.sleep(Duration::from_secs(1)).await;
+                if runs() == 0 {
+                    break;
+                }
+            }
+            let reasons = std::mem::take(&mut *told.0.lock());
+            match shape {
+                Shape::Auto => assert!(reasons.contains(&"reads") && runs() == 0, "{reasons:?}, {}", runs()),
+                _ => assert!(reasons.is_empty() && runs() >= 2, "{reasons:?}, {}", runs()),
+            }
+        });
+    }
+}
+
 /// Random writes over much data: tiers write less.
 #[test]
 fn tiers_write_less_than_levels() {

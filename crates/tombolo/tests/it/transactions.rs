@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tombolo::{
-    Db, Durability, Env, ErrorKind, Isolation, Keyspace, KeyspaceOptions, Locking, OperatorName, Options,
-    Transaction, TransactionCursor, TransactionOptions,
+    Db, Durability, Env, ErrorKind, Ingest, Isolation, Keyspace, KeyspaceOptions, Locking, OperatorName,
+    Options, Registry, TableFileBuilder, Transaction, TransactionCursor, TransactionOptions,
 };
 use tombolo_env::simulated::World;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
@@ -323,10 +323,114 @@ fn phantoms_are_refused() {
     });
 }
 
+/// What others do to a range that was read, and that is no write of a key.
+#[derive(Clone, Copy, Debug)]
+enum Other {
+    DeleteRange(&'static str, &'static str),
+    /// Tables with these keys.
+    Ingest(&'static [&'static str]),
+    /// All that the keyspace holds ends, and a table with these keys takes its place.
+    Exchange(&'static [&'static str]),
+}
+
+async fn happens(env: &Env, keys: &Keyspace, db: &Db, other: Other, part: usize) {
+    let (put, exchanges) = match other {
+        Other::DeleteRange(from, to) => return keys.delete_range(from, to).await.unwrap(),
+        Other::Ingest(put) => (put, false),
+        Other::Exchange(put) => (put, true),
+    };
+    let uri = format!("file:///parts/{part}.table");
+    let registry = Registry::with_defaults();
+    let table = TableFileBuilder::create_with(env.clone(), registry, uri.as_str(), keys.options());
+    let mut table = table.await.unwrap();
+    for key in put {
+        table.put(*key, "of a table").await.unwrap();
+    }
+    table.finish().await.unwrap();
+    let ingest = Ingest::new().table(keys, uri.as_str());
+    if !exchanges {
+        db.ingest(ingest).await.unwrap();
+        return;
+    }
+    // It would end what the transaction reads: of the two it is refused, and takes nothing.
+    let error = db.ingest(ingest.exchange(keys)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+}
+
+/// A range that was read meets range deletes and tables from outside, though none of them wrote a
+/// key that was there; and none that lies beside it. An exchange waits for the transaction's end.
+fn ranges_meet_what_is_no_write_of_a_key() {
+    let within = [
+        Other::DeleteRange("d", "e"),
+        Other::DeleteRange("a", "c0"),
+        Other::DeleteRange("f", "z"),
+        Other::DeleteRange("d1", "d2"),
+        Other::Ingest(&["e"]),
+        Other::Ingest(&["a", "c", "h"]),
+    ];
+    let beside = [
+        Other::DeleteRange("a", "c"),
+        Other::DeleteRange("g", "z"),
+        Other::Ingest(&["a", "h"]),
+        Other::Ingest(&["b"]),
+        Other::Exchange(&["a"]),
+        Other::Exchange(&["d", "f"]),
+    ];
+    let world = World::new(1);
+    let process = world.process("writer");
+    let env = process.env();
+    let test = async move {
+        let builder = Db::builder("file:///db").env(env.clone()).options(Options::parse(SMALL).unwrap());
+        let db = builder.open().await.unwrap();
+        let keys = db.default_keyspace();
+        let all = within.into_iter().map(|other| (other, true));
+        let all: Vec<_> = all.chain(beside.into_iter().map(|other| (other, false))).collect();
+        let ways = [(true, false), (false, false), (true, true), (false, true)];
+        let mut part = 0;
+        for (other, is_within) in all {
+            for (walks, flushed) in ways {
+                for key in ["b", "d", "f", "h"] {
+                    keys.put(key, "before").await.unwrap();
+                }
+                let options =
+                    if walks { TransactionOptions::serializable() } else { TransactionOptions::default() };
+                let transaction = db.transaction_with(options);
+                if walks {
+                    let mut cursor = transaction.cursor(&keys, "c".."g");
+                    while cursor.next_async().await.unwrap() {}
+                } else {
+                    transaction.lock_range(&keys, "c".."g").await.unwrap();
+                }
+                transaction.put(&keys, "zz", "mine").await.unwrap();
+                part += 1;
+                happens(&env, &keys, &db, other, part).await;
+                if flushed {
+                    db.flush().await.unwrap();
+                }
+                let committed = transaction.commit().await;
+                if matches!(other, Other::Exchange(_)) {
+                    assert_eq!(keys.get("h").await.unwrap().unwrap(), b"before");
+                }
+                assert_eq!(
+                    committed.as_ref().map_err(tombolo::Error::kind).err(),
+                    is_within.then_some(ErrorKind::Conflict),
+                    "{other:?}, walks {walks}, flushed {flushed}: {committed:?}"
+                );
+            }
+        }
+    };
+    process.run(test).unwrap();
+}
+
 #[test]
 fn what_a_serializable_transaction_has_read_is_as_it_was() {
     write_skew_is_refused();
     phantoms_are_refused();
+}
+
+#[test]
+fn a_range_that_was_read_meets_range_deletes_ingests_and_exchanges() {
+    ranges_meet_what_is_no_write_of_a_key();
 }
 
 /// With snapshot isolation both commit, as it says.
@@ -825,6 +929,8 @@ fn transactions_that_rest_on_too_little_are_noticed() {
     notices(Mutant::SerializableForgetsReads, write_skew_is_refused);
     notices(Mutant::TransactionCursorUnnoted, phantoms_are_refused);
     notices(Mutant::TransactionIgnoresRanges, phantoms_are_refused);
+    notices(Mutant::TransactionIgnoresRanges, ranges_meet_what_is_no_write_of_a_key);
+    notices(Mutant::TransactionIgnoresTables, ranges_meet_what_is_no_write_of_a_key);
     notices(Mutant::TransactionMovesWithoutReads, a_late_lock_after_a_read);
     notices(Mutant::TransactionFoldsWhatHasEnded, own_operands_over_what_has_ended);
 }

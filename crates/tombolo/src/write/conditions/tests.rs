@@ -3,6 +3,8 @@ use tombolo_format::batch::single_head;
 use tombolo_format::key::EntryKind;
 use tombolo_format::manifest::Edit;
 use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
+use tombolo_storage::layer::RequestKind;
+use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
 use tombolo_storage::{LogStore, ObjectStore};
 
 use super::*;
@@ -17,7 +19,12 @@ struct Stores {
 
 impl Stores {
     async fn open(&self) -> Db {
-        let options = Options::parse(["memory_bytes=1048576", "memtable_bytes=65536"]).unwrap();
+        self.open_with(&[]).await
+    }
+
+    async fn open_with(&self, settings: &[&str]) -> Db {
+        let small = ["memory_bytes=1048576", "memtable_bytes=65536"];
+        let options = Options::parse(small.iter().chain(settings).copied()).unwrap();
         let builder = Db::builder("mem://conditions").env(self.env.clone()).take_over(TakeOver::Always);
         let stores = builder.stores(Arc::clone(&self.objects), Arc::clone(&self.log));
         stores.options(options).open().await.unwrap()
@@ -330,6 +337,48 @@ fn a_read_that_was_overtaken_is_made_again() {
         assert_eq!(decision.found[0].as_ref().unwrap().value, b"other");
         assert_eq!(engine.snapshots.list(), [], "no snapshot is left");
         assert_eq!(engine.stream.conditional.load(Ordering::Relaxed), 0);
+    });
+}
+
+/// Each time that the key is read somebody has put and flushed it again before the check: after a
+/// number of reads the write ends with an error that says so, and takes nothing.
+#[test]
+fn a_write_that_is_overtaken_again_and_again_ends_with_a_conflict() {
+    run(|mut stores| async move {
+        let plan = FaultPlan::scripted();
+        let slow = FaultObjectStore::new(&stores.env, Arc::clone(&stores.objects), plan.clone());
+        stores.objects = Arc::new(slow);
+        let db = stores.open_with(&["automatic_compaction=false"]).await;
+        let (engine, keys) = (db.engine(), db.default_keyspace());
+        keys.put(b"k", b"0").await.unwrap();
+        db.flush().await.unwrap();
+        plan.inject(Rule::of_kind(RequestKind::Read, Fault::Delay(std::time::Duration::from_secs(1))));
+        // Twice as often as the write reads, and for three times as long as it may.
+        let puts = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let (others, env) = (db.clone(), stores.env.clone());
+        let (counted, ends) = (Arc::clone(&puts), Arc::clone(&is_over));
+        let overtaking = stores.env.spawn(tombolo_env::TaskClass::Foreground, "others", async move {
+            while !ends.load(Ordering::Relaxed) && counted.load(Ordering::Relaxed) < 6 * READS_MAX {
+                let number = counted.fetch_add(1, Ordering::Relaxed) + 1;
+                others.default_keyspace().put(b"k", number.to_string()).await.unwrap();
+                others.flush().await.unwrap();
+                env.sleep(std::time::Duration::from_millis(400)).await;
+            }
+        });
+        let error = keys.put_if(b"k", b"mine", Condition::Present).await.expect_err("it was overtaken");
+        is_over.store(true, Ordering::Relaxed);
+        overtaking.await.unwrap();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+        assert!(error.to_string().contains("each of 16 times"), "{error}");
+        let puts = puts.load(Ordering::Relaxed);
+        assert!((READS_MAX..6 * READS_MAX).contains(&puts), "{puts} puts");
+        let left = keys.get(b"k").await.unwrap().unwrap();
+        assert_eq!(left.to_vec(), puts.to_string().into_bytes(), "nothing was written");
+        assert_eq!(engine.snapshots.list(), [], "no snapshot is left");
+        assert_eq!(engine.stream.conditional.load(Ordering::Relaxed), 0);
+        // Once nobody is faster it goes through.
+        assert!(keys.put_if(b"k", b"mine", Condition::Present).await.unwrap().is_met());
     });
 }
 
