@@ -114,3 +114,31 @@ fn a_reader_keeps_its_lag_beside_a_writer_of_4_mb_a_second() {
     };
     reading.run(read).unwrap();
 }
+
+/// A write is durable with its own append, whenever it comes: no timer gathers writes, and a log of
+/// objects makes one request for each. (Others flush their log every 100 ms.)
+#[test]
+fn a_durable_write_waits_for_its_append_and_for_no_tick() {
+    let world = World::new(1);
+    let process = world.process("process");
+    let env = process.env();
+    let work = async move {
+        let objects: Arc<dyn ObjectStore> = Arc::new(MemoryObjectStore::unnamed(&env));
+        let throttle = Throttle { latency: Latency::fixed(LATENCY), ..Throttle::default() };
+        let far: Arc<dyn ObjectStore> = Arc::new(ThrottleObjectStore::new(&env, objects, throttle));
+        let far = builder(&env, &far, &["memory_bytes=4194304"]).open().await.unwrap();
+        let near = Db::builder("file:///near").env(env.clone()).open().await.unwrap();
+        for (db, most) in [(&far, LATENCY * 2), (&near, Duration::from_millis(20))] {
+            let keys = db.default_keyspace();
+            for number in 0..30u64 {
+                // At no multiple of anything.
+                env.sleep(Duration::from_micros(1 + number * 3_701)).await;
+                let began = env.now();
+                keys.put(number.to_be_bytes(), b"value").await.unwrap();
+                let took = env.now().since(began);
+                assert!(took <= most, "write {number} took {took:?}");
+            }
+        }
+    };
+    process.run(work).unwrap();
+}

@@ -90,6 +90,41 @@ fn as_many_keyspaces_as_one_likes_are_created_and_dropped_in_one_go() {
     run_alone("memory::keyspaces_in_one_go", "bytes for each keyspace");
 }
 
+#[test]
+fn what_is_lent_from_memory_allocates_nothing() {
+    run_alone("memory::lent_values", "bytes allocated by gets that lend");
+}
+
+/// The work of the test above, in its process: values in a memtable, and in blocks that are cached.
+#[test]
+fn lent_values() {
+    if std::env::var_os(ALONE).is_none() {
+        return;
+    }
+    let db = builder("lent", &Env::real()).open().wait().unwrap();
+    let keys = db.default_keyspace();
+    for key in 0..2000u32 {
+        keys.put(key.to_be_bytes(), [7; 100]).wait().unwrap();
+        if key == 1000 {
+            db.flush().wait().unwrap();
+        }
+    }
+    let sum = || {
+        let lent = (0..2000u32).map(|key| keys.get_with(key.to_be_bytes(), <[u8]>::len).wait().unwrap());
+        lent.map(|length| length.unwrap()).sum::<usize>()
+    };
+    // From here on all is in memory.
+    assert_eq!(sum(), 200_000);
+    let before = crate::allocator::total();
+    for _ in 0..20 {
+        assert_eq!(sum(), 200_000);
+    }
+    let bytes = crate::allocator::total() - before;
+    println!("{bytes} bytes allocated by gets that lend");
+    // Of 40,000 gets; something in the background may take a little.
+    assert!(bytes < 40_000, "{bytes} bytes");
+}
+
 /// The work of the test above, in its process: more than the memtables that may wait for their
 /// flush can take, all begun before the first is waited for. `cargo xtask campaign keyspaces` does
 /// it with a million, by the variable `KEYSPACES`.
