@@ -4,6 +4,7 @@
 //! is told to the oracle once the process has ended: there is nobody left who could have been told.
 
 mod read;
+mod special;
 mod step;
 
 use std::collections::BTreeMap;
@@ -23,7 +24,10 @@ use tombolo_storage::{ObjectStore, Uri};
 use crate::failure::Violation;
 use crate::oracle::{Change, SessionId, Shared, State, View, WriteId};
 
-pub use step::{Entry, Step, key, large_write, random_step, random_steps, richer};
+pub use step::{Asks, Entry, Step, Takes, key, large_write, random_step, random_steps, richer, richest};
+
+/// When values end that do: in no history.
+const END_MS: u64 = 1 << 45;
 
 /// Why a client cannot go on.
 #[derive(Debug)]
@@ -144,6 +148,8 @@ pub struct Setup {
     pub application_logs: u32,
     /// From which size on values of keyspaces that are created lie apart.
     pub separate_bytes: u32,
+    /// Whether those keep a level for tables that come behind.
+    pub ingest_behind: bool,
 }
 
 /// A store in memory that all hosts reach, and what goes wrong on the way to it.
@@ -189,14 +195,16 @@ impl Setup {
             store: None,
             application_logs: 0,
             separate_bytes: 0,
+            ingest_behind: false,
         }
     }
 
     /// How keyspaces are created: their operator appends.
     fn created(&self) -> Result<KeyspaceOptions, Stop> {
         let operator = OperatorName::parse("append").map_err(Stop::Error)?;
-        let separate_bytes = self.separate_bytes;
-        Ok(KeyspaceOptions { operator: Some(operator), separate_bytes, ..KeyspaceOptions::default() })
+        let (separate_bytes, ingest_behind) = (self.separate_bytes, self.ingest_behind);
+        let operator = Some(operator);
+        Ok(KeyspaceOptions { operator, separate_bytes, ingest_behind, ..KeyspaceOptions::default() })
     }
 
     /// Where the database lies.
@@ -358,6 +366,9 @@ impl Client {
         for change in changes {
             match change {
                 Change::Put(keyspace, key, value) => batch.put(&self.keyspaces[keyspace], key, value),
+                Change::PutUntil(keyspace, key, value) => {
+                    batch.put_until(&self.keyspaces[keyspace], key, value, END_MS)
+                }
                 Change::Delete(keyspace, key) => batch.delete(&self.keyspaces[keyspace], key),
                 Change::Merge(keyspace, key, operand) => batch.merge(&self.keyspaces[keyspace], key, operand),
                 Change::SingleDelete(keyspace, key) => batch.single_delete(&self.keyspaces[keyspace], key),
@@ -407,6 +418,9 @@ impl Client {
         let write = self.oracle.lock().begin(self.id, changes.clone(), durability)?;
         let op = match &changes[..] {
             [Change::Put(keyspace, key, value)] => self.keyspaces[keyspace].put_with(key, value, durability),
+            [Change::PutUntil(keyspace, key, value)] => {
+                self.keyspaces[keyspace].put_until_with(key, value, END_MS, durability)
+            }
             [Change::Delete(keyspace, key)] => self.keyspaces[keyspace].delete_with(key, durability),
             [Change::Merge(keyspace, key, operand)] => {
                 self.keyspaces[keyspace].merge_with(key, operand, durability)

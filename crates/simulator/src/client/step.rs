@@ -1,5 +1,6 @@
 //! What a client does next: written down for scripted histories, drawn by chance for random ones.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use crate::random::Random;
 pub enum Entry {
     /// A value of that many bytes for a key; the value names its write, so that no two are equal.
     Put(String, Vec<u8>, usize),
+    /// The same, which ends years from now.
+    PutUntil(String, Vec<u8>, usize),
     /// No value.
     Delete(String, Vec<u8>),
     /// An operand of that many bytes, appended to what the key has: of keyspaces that were created.
@@ -29,6 +32,7 @@ impl Entry {
     pub(super) fn keyspace(&self) -> &str {
         match self {
             Entry::Put(keyspace, ..)
+            | Entry::PutUntil(keyspace, ..)
             | Entry::Delete(keyspace, _)
             | Entry::Merge(keyspace, ..)
             | Entry::SingleDelete(keyspace, _)
@@ -48,6 +52,9 @@ impl Entry {
         };
         match self {
             Entry::Put(keyspace, key, length) => Change::Put(keyspace.clone(), key.clone(), value(*length)),
+            Entry::PutUntil(keyspace, key, length) => {
+                Change::PutUntil(keyspace.clone(), key.clone(), value(*length))
+            }
             Entry::Delete(keyspace, key) => Change::Delete(keyspace.clone(), key.clone()),
             Entry::Merge(keyspace, key, length) => {
                 Change::Merge(keyspace.clone(), key.clone(), value(*length))
@@ -81,6 +88,30 @@ impl Entry {
     }
 }
 
+/// What a write asks of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// It has no value.
+    Absent,
+    /// It has one.
+    Present,
+    /// It is as a read right before has found it.
+    Unchanged,
+    /// It has another value than that.
+    Other,
+}
+
+/// How a table from outside comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// Over what is there.
+    Over,
+    /// In its place.
+    Exchange,
+    /// Behind it, with keys that nothing else writes.
+    Behind,
+}
+
 /// What a client does next.
 #[derive(Clone, Debug)]
 pub enum Step {
@@ -90,6 +121,10 @@ pub enum Step {
     Write(Vec<Entry>, Durability),
     /// Waits for all writes that were called.
     Settle,
+    /// Puts a value of that many bytes if its key is as it asks; waits for all writes before it.
+    PutIf(String, Vec<u8>, usize, Asks),
+    /// Takes in a table from outside with values of that many bytes; waits for all writes before.
+    Ingest(String, BTreeSet<Vec<u8>>, usize, Takes),
     /// Creates a keyspace.
     Create(String),
     /// Drops a keyspace.
@@ -125,6 +160,9 @@ impl fmt::Display for Entry {
             Entry::Put(keyspace, key, length) => {
                 write!(formatter, "put {keyspace}/{} of {length} bytes", show(key))
             }
+            Entry::PutUntil(keyspace, key, length) => {
+                write!(formatter, "put {keyspace}/{} of {length} bytes that end", show(key))
+            }
             Entry::Delete(keyspace, key) => write!(formatter, "delete {keyspace}/{}", show(key)),
             Entry::Merge(keyspace, key, length) => {
                 write!(formatter, "merge {length} bytes into {keyspace}/{}", show(key))
@@ -149,6 +187,12 @@ impl fmt::Display for Step {
             Step::Scan(keyspace, from, to) => {
                 write!(formatter, "scans {keyspace}/{}..{}", show(from), show(to))
             }
+            Step::PutIf(keyspace, key, length, asks) => {
+                write!(formatter, "puts {keyspace}/{} of {length} bytes if {asks:?}", show(key))
+            }
+            Step::Ingest(keyspace, keys, length, takes) => {
+                write!(formatter, "ingests into {keyspace}, {takes:?}: {} keys of {length} bytes", keys.len())
+            }
             Step::Create(keyspace) => write!(formatter, "creates {keyspace}"),
             Step::Drop(keyspace) => write!(formatter, "drops {keyspace}"),
             Step::Sleep(duration) => write!(formatter, "sleeps {duration:?}"),
@@ -169,6 +213,8 @@ impl Client {
             Step::Begin(entries, durability) => self.begin(entries, *durability),
             Step::Write(entries, durability) => self.write(entries, *durability).await,
             Step::Settle => self.settle().await,
+            Step::PutIf(keyspace, key, length, asks) => self.put_if(keyspace, key, *length, *asks).await,
+            Step::Ingest(keyspace, keys, length, takes) => self.ingest(keyspace, keys, *length, *takes).await,
             Step::Create(name) => self.create(name).await,
             Step::Drop(name) => self.drop_keyspace(name).await,
             Step::Flush => self.flush().await,
@@ -292,4 +338,34 @@ pub fn richer(steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
         step => step,
     };
     steps.into_iter().map(one).collect()
+}
+
+/// The same steps, of which some ask of their key, take in tables, or put what ends, by a chance of
+/// their own.
+pub fn richest(steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
+    let mut one = |step| match step {
+        Step::Write(mut entries, durability) => {
+            for entry in &mut entries {
+                if let Entry::Put(keyspace, key, length) = entry
+                    && random.percent(15)
+                {
+                    *entry = Entry::PutUntil(keyspace.clone(), key.clone(), *length);
+                }
+            }
+            match &entries[..] {
+                [Entry::Put(keyspace, key, length)] if random.percent(15) => {
+                    let asks = [Asks::Absent, Asks::Present, Asks::Unchanged, Asks::Other][random.index(4)];
+                    Step::PutIf(keyspace.clone(), key.clone(), *length, asks)
+                }
+                [Entry::Put(keyspace, _, length), ..] if random.percent(6) => {
+                    let keys = (0..1 + random.index(8)).map(|_| key(random)).collect();
+                    let takes = [Takes::Over, Takes::Over, Takes::Exchange, Takes::Behind][random.index(4)];
+                    Step::Ingest(keyspace.clone(), keys, *length, takes)
+                }
+                _ => Step::Write(entries, durability),
+            }
+        }
+        step => step,
+    };
+    steps.into_iter().map(&mut one).collect()
 }

@@ -13,6 +13,8 @@ pub enum Change {
     Drop(String),
     /// A key gets a value.
     Put(String, Vec<u8>, Vec<u8>),
+    /// The same of one that ends, after all that is looked at.
+    PutUntil(String, Vec<u8>, Vec<u8>),
     /// A key goes.
     Delete(String, Vec<u8>),
     /// A key gets more at the end of its value.
@@ -104,7 +106,9 @@ impl State {
                     }
                 }
             }
-            Change::Put(keyspace, key, value) => self.put(keyspace, key, value.clone()),
+            Change::Put(keyspace, key, value) | Change::PutUntil(keyspace, key, value) => {
+                self.put(keyspace, key, value.clone());
+            }
             Change::Merge(keyspace, key, operand) => {
                 let before = self.get(keyspace, key).unwrap_or_default();
                 self.put(keyspace, key, [before, operand].concat());

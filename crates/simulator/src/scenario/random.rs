@@ -8,7 +8,7 @@ use tombolo::Durability;
 use tombolo_env::simulated::{Action, Crash, Fault, Operation, OperationKind, Process};
 
 use super::{HEALING, Run, form_of, guarded, mix};
-use crate::client::{Client, Entry, Setup, Step, Stop, random_steps, richer};
+use crate::client::{Client, Entry, Setup, Step, Stop, random_steps, richer, richest};
 use crate::failure::{Failure, Report, Violation};
 use crate::random::Random;
 
@@ -126,7 +126,7 @@ fn life(
     kinds: &mut Random,
 ) -> Result<(), Violation> {
     let count = 20 + random.index(80);
-    let steps = richer(random_steps(random, count), kinds);
+    let steps = richest(richer(random_steps(random, count), kinds), kinds);
     let (inside, setup, oracle, world) =
         (process.clone(), setup.clone(), run.oracle.clone(), run.world.clone());
     let abandoned = random.percent(50);
@@ -195,6 +195,7 @@ pub(super) fn run(seed: u64) -> Result<Report, Failure> {
         if Random::new(seed, 2000).percent(40) {
             setup.separate_bytes = 512;
         }
+        setup.ingest_behind = Random::new(seed, 3000).percent(30);
         let mut process = run.world.process("life 0");
         for number in 1..3 + random.below(6) {
             // The form may change from one open to the next.

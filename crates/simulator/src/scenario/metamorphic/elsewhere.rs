@@ -6,7 +6,7 @@ use tombolo::{
 use tombolo_env::Env;
 use tombolo_storage::Uri;
 
-use super::history::{Action, Answer, Beside, Puts, value};
+use super::history::{Action, Answer, Beside, Brings, Table, value};
 use super::{Life, Shared};
 use crate::failure::Violation;
 
@@ -38,14 +38,16 @@ async fn table(
     shared: &Shared,
     keyspace: &Keyspace,
     place: &str,
-    (puts, value): (&Puts, Vec<u8>),
+    (entries, value): (&Table, Vec<u8>),
 ) -> Result<(), Error> {
     let (options, step) = (keyspace.options(), shared.model.lock().step);
     let mut table = TableFileBuilder::create_with(env, shared.registry.clone(), place, options).await?;
-    for (key, steps) in puts {
-        match steps {
-            Some(steps) => table.put_until(key, &value, shared.end_ms(step + steps)).await?,
-            None => table.put(key, &value).await?,
+    for (key, brings) in entries {
+        match brings {
+            Brings::Put => table.put(key, &value).await?,
+            Brings::PutUntil(steps) => table.put_until(key, &value, shared.end_ms(step + steps)).await?,
+            Brings::Merge => table.merge(key, [&value]).await?,
+            Brings::Delete => table.delete(key).await?,
         }
     }
     table.finish().await.map(drop)
@@ -126,25 +128,31 @@ impl Life {
     /// Takes in tables from outside. Where an exchange, or tables behind, are refused in this set,
     /// or beside the snapshots that are open, other operations do the same.
     pub(super) async fn take_tables(&mut self, action: &Action, number: usize) -> Result<Answer, Error> {
-        let (Action::Ingest(name, ..)
-        | Action::Exchange(name, ..)
-        | Action::Behind(name, ..)
-        | Action::Export(name)) = action
-        else {
+        let (env, shared) = (self.env.clone(), self.shared.clone());
+        let place = format!("mem://outside-{}/{number}.table", self.db.incarnation());
+        if let Action::Ingest(tables, bytes, bring) = action {
+            let options = IngestOptions { bring: *bring, ordered: true, ..IngestOptions::default() };
+            let mut ingest = Ingest::new().options(options);
+            for (nth, (name, entries)) in tables.iter().enumerate() {
+                let Some(keyspace) = self.keyspace(name) else { continue };
+                let place = format!("{place}-{nth}");
+                table(env.clone(), &shared, &keyspace, &place, (entries, value(number, *bytes))).await?;
+                ingest = ingest.table(&keyspace, &place[..]);
+            }
+            if tables.iter().any(|(name, _)| self.keyspace(name).is_some()) {
+                self.db.ingest(ingest).await?;
+            }
+            return Ok(Answer::Done);
+        }
+        let (Action::Exchange(name, ..) | Action::Behind(name, ..) | Action::Export(name)) = action else {
             return Ok(Answer::Done);
         };
         let Some(keyspace) = self.keyspace(name) else { return Ok(Answer::None) };
-        let (env, shared) = (self.env.clone(), self.shared.clone());
-        let place = format!("mem://outside-{}/{number}.table", self.db.incarnation());
         let is_kept = keyspace.options().ingest_behind;
         let exchanges = self.snapshots.is_empty() && !is_kept;
         match action {
-            Action::Ingest(_, puts, bytes) => {
-                table(env, &shared, &keyspace, &place, (puts, value(number, *bytes))).await?;
-                keyspace.ingest([&place[..]]).await?;
-            }
-            Action::Exchange(_, puts, bytes) => {
-                table(env, &shared, &keyspace, &place, (puts, value(number, *bytes))).await?;
+            Action::Exchange(_, entries, bytes) => {
+                table(env, &shared, &keyspace, &place, (entries, value(number, *bytes))).await?;
                 let mut ingest = Ingest::new().table(&keyspace, &place[..]);
                 if exchanges {
                     ingest = ingest.exchange(&keyspace);
@@ -164,7 +172,7 @@ impl Life {
                 if keys.is_empty() {
                     return Ok(Answer::Done);
                 }
-                let puts = keys.into_iter().map(|key| (key, None)).collect();
+                let puts = keys.into_iter().map(|key| (key, Brings::Put)).collect();
                 table(env, &shared, &keyspace, &place, (&puts, value(number, *bytes))).await?;
                 let options = IngestOptions { behind: is_behind, ..IngestOptions::default() };
                 keyspace.ingest_with([&place[..]], options).await?;

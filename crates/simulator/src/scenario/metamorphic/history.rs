@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tombolo::Durability;
+use tombolo::{Bring, Durability};
 use tombolo_env::simulated::Crash;
 use tombolo_env::simulated::tape::Stream;
 
@@ -36,9 +36,6 @@ pub(super) enum Does {
     /// Deletes all from the key to this one, without it.
     DeleteRange(Vec<u8>),
 }
-
-/// The merge operator of keyspaces that have one: all but the first.
-pub(super) const OPERATOR: &str = "append";
 
 /// The value or operand of so many bytes that operation `number` writes: it names its operation, so
 /// that no two are equal; half of it compresses.
@@ -88,28 +85,60 @@ pub(super) enum Beside {
     Share,
 }
 
-/// Keys of a table from outside, and for how many steps their values are there.
-pub(super) type Puts = Vec<(Vec<u8>, Option<u64>)>;
+/// Keys of a table from outside, and what it does to each.
+pub(super) type Table = Vec<(Vec<u8>, Brings)>;
+
+/// What a table from outside does to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Brings {
+    Put,
+    /// A value that is there for so many steps of time after this one.
+    PutUntil(u64),
+    Merge,
+    Delete,
+}
+
+/// What a write asks of a key before it takes effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asks {
+    Absent,
+    Present,
+    /// That it has the value that a read right before has found, or another one.
+    Equal {
+        right: bool,
+    },
+    /// That it is as a read right before has found it, or as none ever did.
+    Unchanged {
+        right: bool,
+    },
+}
 
 /// An operation.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
     /// One entry by the keyspace's verbs, several as a batch; whether its end is waited for.
     Write(Vec<Write>, Durability, bool),
-    /// A put of so many bytes where the key is absent, or else where it is present.
-    PutIf(String, Vec<u8>, usize, bool),
+    /// A put of so many bytes, if the key is as it asks.
+    PutIf(String, Vec<u8>, usize, Asks),
+    /// A delete of the same kind.
+    DeleteIf(String, Vec<u8>, Asks),
+    /// Writes in one batch, if all these keys are as it asks.
+    Require(Vec<(String, Vec<u8>, Asks)>, Vec<Write>),
     /// A transaction of these writes, which reads the first of its keys; pessimistic or not.
     Transact(Vec<Write>, Way, bool),
-    /// Takes in a table from outside that puts a value of so many bytes under each of the keys.
-    Ingest(String, Puts, usize),
-    /// The same, in the place of all that is there.
-    Exchange(String, Puts, usize),
+    /// Takes in tables from outside at once, later ones over earlier ones; their values have so
+    /// many bytes.
+    Ingest(Vec<(String, Table)>, usize, Bring),
+    /// The same of one table, in the place of all that is there.
+    Exchange(String, Table, usize),
     /// The same, behind all that is there.
     Behind(String, Vec<Vec<u8>>, usize),
     /// Exports a keyspace as tables, and exchanges it for them.
     Export(String),
     /// Drops what tables hold from one key to another.
     DeleteFiles(String, Vec<u8>, Vec<u8>),
+    /// The same by a compaction filter, of all that there is.
+    Filter(String, Vec<u8>, Vec<u8>),
     /// Lets a step of time pass.
     Pass,
     /// Reads all elsewhere.
@@ -211,13 +240,58 @@ fn write(random: &mut Random) -> Write {
 }
 
 /// Keys in ascending order, each once.
-fn puts(random: &mut Random) -> Puts {
+fn table(random: &mut Random, keyspace: &str) -> Table {
     let keys: BTreeSet<_> = (0..1 + random.index(12)).map(|_| key(random)).collect();
-    let ends = |key: Vec<u8>| {
-        let ends = may_end(&key) && random.percent(40);
-        (key, ends.then(|| steps(random)))
+    let of = |key: Vec<u8>| {
+        let brings = match random.below(10) {
+            0..=3 if may_end(&key) => Brings::PutUntil(steps(random)),
+            // A table says of no operand when it was written, and so of none that it ends.
+            0..=3 if keyspace != "default" => Brings::Merge,
+            4 => Brings::Delete,
+            _ => Brings::Put,
+        };
+        (key, brings)
     };
-    keys.into_iter().map(ends).collect()
+    keys.into_iter().map(of).collect()
+}
+
+fn ingest(random: &mut Random) -> Action {
+    let tables = (0..1 + random.index(3)).map(|_| {
+        let name = keyspace(random);
+        let table = table(random, &name);
+        (name, table)
+    });
+    let tables = tables.collect();
+    Action::Ingest(tables, random.index(1500), [Bring::Link, Bring::Move, Bring::Copy][random.index(3)])
+}
+
+fn exchange(random: &mut Random) -> Action {
+    let name = keyspace(random);
+    let table = table(random, &name);
+    Action::Exchange(name, table, random.index(700))
+}
+
+fn asks(random: &mut Random) -> Asks {
+    let right = random.percent(70);
+    match random.below(5) {
+        0 => Asks::Absent,
+        1 => Asks::Present,
+        2 => Asks::Equal { right },
+        _ => Asks::Unchanged { right },
+    }
+}
+
+fn require(random: &mut Random) -> Action {
+    let asked = (0..1 + random.index(4)).map(|_| (keyspace(random), key(random), asks(random))).collect();
+    let writes = (0..random.index(5)).map(|_| write(random)).collect();
+    Action::Require(asked, writes)
+}
+
+/// A keyspace, and a part of it with both ends within what keys have.
+fn part(random: &mut Random) -> (String, Vec<u8>, Vec<u8>) {
+    let (one, other) = (key(random), key(random));
+    let (from, to) = if one < other { (one, other) } else { (other, one) };
+    (keyspace(random), from, [&to[..], b"\xff"].concat())
 }
 
 fn transact(random: &mut Random) -> Action {
@@ -248,15 +322,15 @@ fn durability(random: &mut Random) -> Durability {
 }
 
 fn action(random: &mut Random) -> Action {
-    match random.below(120) {
+    match random.below(124) {
         0..=49 => {
             let count = if random.percent(30) { 2 + random.index(8) } else { 1 };
             let writes = (0..count).map(|_| write(random)).collect();
             Action::Write(writes, durability(random), random.percent(30))
         }
         50..=56 => Action::Get(keyspace(random), key(random)),
-        57 => Action::PutIf(keyspace(random), key(random), random.index(200), random.percent(50)),
-        58 => Action::Ingest(keyspace(random), puts(random), random.index(1500)),
+        57 => Action::PutIf(keyspace(random), key(random), random.index(200), asks(random)),
+        58 => ingest(random),
         59..=60 => Action::MultiGet(keyspace(random), (0..random.below(9)).map(|_| key(random)).collect()),
         61..=66 => Action::Scan(keyspace(random), key(random), key(random), random.percent(50)),
         67..=69 => Action::Prefix(
@@ -278,12 +352,11 @@ fn action(random: &mut Random) -> Action {
         98..=99 => Action::Crash(Crash::PowerLoss),
         100..=103 => transact(random),
         104..=105 => behind(random),
-        106 => Action::Exchange(keyspace(random), puts(random), random.index(700)),
+        106 => exchange(random),
         107 => Action::Export(keyspace(random)),
         108 => {
-            let (one, other) = (key(random), key(random));
-            let (from, to) = if one < other { (one, other) } else { (other, one) };
-            Action::DeleteFiles(keyspace(random), from, [&to[..], b"\xff"].concat())
+            let (keyspace, from, to) = part(random);
+            Action::DeleteFiles(keyspace, from, to)
         }
         109..=111 => Action::Pass,
         112..=114 => Action::Beside(Beside::Reader),
@@ -291,6 +364,12 @@ fn action(random: &mut Random) -> Action {
         116 => Action::Beside(Beside::Checkpoint),
         117 => Action::Beside(Beside::Copy),
         118 => Action::Beside(Beside::Share),
+        119 => Action::DeleteIf(keyspace(random), key(random), asks(random)),
+        120..=121 => require(random),
+        122 => {
+            let (keyspace, from, to) = part(random);
+            Action::Filter(keyspace, from, to)
+        }
         _ => Action::DropSnapshot,
     }
 }

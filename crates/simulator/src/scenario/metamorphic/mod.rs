@@ -9,7 +9,8 @@
 //! - `model` says what an ordered map answers.
 //! - `elsewhere` reads by readers, looks, checkpoints and clones, and gives tables out and in.
 //! - `sets` has the option sets: memory, blocks, compression, filters, forms of the log, stores.
-//! - `filter` is asked by compaction, and leaves answers as they are.
+//! - `filter` is asked by compaction, and leaves answers as they are, or drops what it is told to.
+//! - `operator` has the merge operators.
 //! - `real` runs histories on a real store, in real time.
 //!
 //! So that the answers are the same under every set, what a crash may or may not keep is settled
@@ -20,6 +21,7 @@ mod elsewhere;
 mod filter;
 mod history;
 mod model;
+mod operator;
 mod real;
 mod sets;
 
@@ -38,7 +40,7 @@ use super::{Run, guarded, mix};
 use crate::failure::{Failure, Report, Violation};
 use crate::oracle::show;
 use filter::Same;
-use history::{Action, Answer, Does, OPERATOR, Way, Write, history, value};
+use history::{Action, Answer, Asks, Does, Way, Write, history, value};
 use model::Model;
 use sets::{OptionSet, SETS};
 
@@ -87,6 +89,7 @@ struct Shared {
     registry: Registry,
     actions: Arc<Vec<Action>>,
     model: Arc<Mutex<Model>>,
+    filter: Same,
     /// By the host's clock, when the history began.
     began: Duration,
 }
@@ -101,7 +104,8 @@ impl Shared {
     ) -> Shared {
         let (mut registry, model) = (Registry::with_defaults(), Arc::new(Mutex::new(Model::default())));
         tombolo_zoned::register(&mut registry);
-        Shared { set, stores, options, registry, actions: Arc::clone(actions), model, began }
+        let (actions, filter) = (Arc::clone(actions), Same::default());
+        Shared { set, stores, options, registry, actions, model, filter, began }
     }
 
     /// The middle of a step, in milliseconds: a value ends then that no later step has.
@@ -205,7 +209,9 @@ impl Shared {
     /// Of a database on these stores.
     fn builder(&self, env: &Env, (store, log): &(String, Option<String>)) -> Result<Builder, Error> {
         let builder = Db::builder(store).env(env.clone()).registry(self.registry.clone());
-        let builder = builder.compaction_filter(Same::name()?, Same).take_over(TakeOver::Always);
+        let builder = builder.compaction_filter(Same::name()?, self.filter.clone());
+        let (name, operator) = operator::own()?;
+        let builder = builder.operator(name, operator).take_over(TakeOver::Always);
         let is_aged = self.set.keyspace.iter().any(|setting| setting.starts_with("cold_after"));
         // A clone finds the cold store of its source by itself.
         let builder = if is_aged && *store == self.stores.0 {
@@ -291,11 +297,11 @@ impl Life {
             Action::Write(..) | Action::Crash(_) => {}
             Action::Create(name) => {
                 let mut options = KeyspaceOptions::default();
-                options.set("operator", OPERATOR)?;
                 for setting in self.shared.set.keyspace {
                     let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
                     options.set(name, value)?;
                 }
+                options.set("operator", operator::of(name))?;
                 if self.db.keyspace(name).is_err() {
                     self.db.create_keyspace(name, options).await?;
                 }
@@ -313,11 +319,24 @@ impl Life {
                 self.db.compact().await?;
                 self.unlogged = false;
             }
-            Action::PutIf(keyspace, key, bytes, absent) => {
+            Action::PutIf(keyspace, key, bytes, asks) => {
                 let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
-                let condition = if *absent { Condition::Absent } else { Condition::Present };
+                let condition = condition(&keyspace, key, *asks).await?;
                 let decision = keyspace.put_if(key, value(number, *bytes), condition).await?;
-                return Ok(Answer::Met(decision.sequence.is_some()));
+                return Ok(Answer::Met(decision.is_met()));
+            }
+            Action::DeleteIf(keyspace, key, asks) => {
+                let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
+                let condition = condition(&keyspace, key, *asks).await?;
+                return Ok(Answer::Met(keyspace.delete_if(key, condition).await?.is_met()));
+            }
+            Action::Require(asked, writes) => {
+                let mut batch = self.batch(writes, number);
+                for (keyspace, key, asks) in asked {
+                    let Some(keyspace) = self.keyspace(keyspace) else { continue };
+                    batch.require(&keyspace, key, condition(&keyspace, key, *asks).await?);
+                }
+                return Ok(Answer::Met(self.db.write_if(batch).await?.is_met()));
             }
             Action::Transact(writes, way, pessimistic) => {
                 return self.transact(writes, *way, *pessimistic, number).await;
@@ -325,6 +344,10 @@ impl Life {
             Action::DeleteFiles(keyspace, from, to) => {
                 let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
                 keyspace.delete_files_in_range(from, to).await?;
+            }
+            Action::Filter(keyspace, from, to) => {
+                let Some(keyspace) = self.keyspace(keyspace) else { return Ok(Answer::None) };
+                return self.filter(&keyspace, from, to).await;
             }
             Action::Ingest(..) | Action::Exchange(..) | Action::Behind(..) | Action::Export(_) => {
                 return self.take_tables(action, number).await;
@@ -495,28 +518,59 @@ impl Life {
                 Does::SingleDelete => keyspace.single_delete_with(key, durability),
                 Does::DeleteRange(to) => keyspace.delete_range_with(key, to, durability),
             },
-            many => {
-                let mut batch = Batch::new();
-                for (keyspace, Write { key, does, .. }) in many {
-                    match does {
-                        Does::Put(bytes) => batch.put(keyspace, key, value(number, *bytes)),
-                        Does::PutUntil(bytes, steps) => {
-                            batch.put_until(keyspace, key, value(number, *bytes), self.end_ms(*steps))
-                        }
-                        Does::Merge(bytes) => batch.merge(keyspace, key, value(number, *bytes)),
-                        Does::MergeUntil(bytes, steps) => {
-                            batch.merge_until(keyspace, key, value(number, *bytes), self.end_ms(*steps))
-                        }
-                        Does::Delete => batch.delete(keyspace, key),
-                        Does::SingleDelete => batch.single_delete(keyspace, key),
-                        Does::DeleteRange(to) => batch.delete_range(keyspace, key, to),
-                    };
-                }
-                self.db.write_with(batch, durability)
-            }
+            _ => self.db.write_with(self.batch(writes, number), durability),
         };
         self.pending.push(op);
         Ok(())
+    }
+
+    /// The writes of keyspaces that are there.
+    fn batch(&self, writes: &[Write], number: usize) -> Batch {
+        let mut batch = Batch::new();
+        for Write { keyspace, key, does } in writes {
+            let Some(keyspace) = self.keyspace(keyspace) else { continue };
+            match does {
+                Does::Put(bytes) => batch.put(&keyspace, key, value(number, *bytes)),
+                Does::PutUntil(bytes, steps) => {
+                    batch.put_until(&keyspace, key, value(number, *bytes), self.end_ms(*steps))
+                }
+                Does::Merge(bytes) => batch.merge(&keyspace, key, value(number, *bytes)),
+                Does::MergeUntil(bytes, steps) => {
+                    batch.merge_until(&keyspace, key, value(number, *bytes), self.end_ms(*steps))
+                }
+                Does::Delete => batch.delete(&keyspace, key),
+                Does::SingleDelete => batch.single_delete(&keyspace, key),
+                Does::DeleteRange(to) => batch.delete_range(&keyspace, key, to),
+            };
+        }
+        batch
+    }
+
+    /// Drops a part of a keyspace by its compaction filter. What that leaves, or all where the
+    /// keyspace has none, or a snapshot may see it, a range delete takes.
+    async fn filter(&mut self, keyspace: &Keyspace, from: &[u8], to: &[u8]) -> Result<Answer, Error> {
+        let before = entries(keyspace.scan(from..to), true).await?;
+        if keyspace.options().compaction_filter == Some(Same::name()?) && self.snapshots.is_empty() {
+            *self.shared.filter.drops.lock() = Some((keyspace.id(), from.to_vec(), to.to_vec()));
+            let compacted = keyspace.compact_range(from..to).await;
+            *self.shared.filter.drops.lock() = None;
+            compacted?;
+        }
+        let after = entries(keyspace.scan(from..to), true).await?;
+        keyspace.delete_range(from, to).await?;
+        let (Answer::Entries(before), Answer::Entries(after)) = (before, after) else {
+            return Ok(Answer::Disagree);
+        };
+        // Of a value under operands these are left, over nothing.
+        let merged = self.shared.model.lock().merged(keyspace.name());
+        let another = after.into_iter().find(|entry| !merged.contains(&entry.0) && !before.contains(entry));
+        Ok(another.map_or(Answer::Done, |(key, value)| {
+            Answer::Differs(format!(
+                "after its filter a key has another value: {}={}",
+                show(&key),
+                show(&value)
+            ))
+        }))
     }
 
     /// Reads everything, both ways.
@@ -566,6 +620,27 @@ async fn entries(mut scan: tombolo::Scan, forward: bool) -> Result<Answer, Error
         found.push((key.to_vec(), value.to_vec()));
     }
     Ok(Answer::Entries(found))
+}
+
+/// What is asked of a key, which is read for it.
+async fn condition(keyspace: &Keyspace, key: &[u8], asks: Asks) -> Result<Condition, Error> {
+    let found = keyspace.get_versioned(key).await?;
+    Ok(match asks {
+        Asks::Absent => Condition::Absent,
+        Asks::Present => Condition::Present,
+        Asks::Equal { right } => {
+            let mut value = found.map(|found| found.value.to_vec()).unwrap_or_default();
+            if !right {
+                value.push(b'!');
+            }
+            Condition::Equal(value)
+        }
+        Asks::Unchanged { right: true } => Condition::unchanged(found.as_ref()),
+        // The number before it is another version's.
+        Asks::Unchanged { right: false } => {
+            Condition::Unchanged(Some(found.map_or(1, |found| found.sequence - 1)))
+        }
+    })
 }
 
 /// Some entries from `key` on, then some before it.

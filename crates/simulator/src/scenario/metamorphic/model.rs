@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::history::{Action, Answer, Does, WALK_ENTRIES, Way, Write, value};
+use super::history::{Action, Answer, Asks, Brings, Does, Table, WALK_ENTRIES, Way, Write, value};
+use super::operator;
 
 /// An entry of a key: what counts of it, oldest first, are a put, if any, and the merges after it.
 #[derive(Clone, Debug)]
@@ -18,17 +19,18 @@ enum Entry {
 
 /// What a key has in a step: an operand that ends lies over what had not ended when it was written,
 /// another one over what has not ended now.
-fn value_of(entries: &[Entry], step: u64) -> Option<Vec<u8>> {
+fn value_of(entries: &[Entry], step: u64, chains: bool) -> Option<Vec<u8>> {
     let (newest, older) = entries.split_last()?;
     match newest {
         Entry::Put(value, last) => last.is_none_or(|last| step <= last).then(|| value.clone()),
         Entry::Merge(operand, times) => {
             let base = match times {
                 Some((_, last)) if *last < step => return None,
-                Some((written, _)) => value_of(older, *written),
-                None => value_of(older, step),
+                Some((written, _)) => value_of(older, *written, chains),
+                None => value_of(older, step, chains),
             };
-            Some([base.unwrap_or_default(), operand.clone()].concat())
+            let base = base.unwrap_or_default();
+            Some(if chains { operator::chain(&base, operand) } else { [&base[..], operand].concat() })
         }
     }
 }
@@ -37,6 +39,8 @@ fn value_of(entries: &[Entry], step: u64) -> Option<Vec<u8>> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Keys {
     entries: BTreeMap<Vec<u8>, Vec<Entry>>,
+    /// Which operator it has: that of [`operator::chain`], or appending.
+    chains: bool,
     /// Keys that were written, and ranges that were deleted: nothing shows behind them.
     touched: BTreeSet<Vec<u8>>,
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
@@ -52,11 +56,44 @@ impl Keys {
     /// What reads show in a step.
     pub(super) fn shown(&self, step: u64) -> Map {
         let all = self.entries.iter();
-        all.filter_map(|(key, entries)| Some((key.clone(), value_of(entries, step)?))).collect()
+        all.filter_map(|(key, entries)| Some((key.clone(), value_of(entries, step, self.chains)?))).collect()
     }
 
     fn get(&self, key: &[u8], step: u64) -> Option<Vec<u8>> {
-        self.entries.get(key).and_then(|entries| value_of(entries, step))
+        self.entries.get(key).and_then(|entries| value_of(entries, step, self.chains))
+    }
+
+    fn holds(&self, key: &[u8], asks: Asks, step: u64) -> bool {
+        let is_there = self.get(key, step).is_some();
+        match asks {
+            Asks::Absent => !is_there,
+            Asks::Present => is_there,
+            Asks::Equal { right } => is_there && right,
+            Asks::Unchanged { right } => right,
+        }
+    }
+
+    /// Takes in a table.
+    fn bring(&mut self, table: &Table, value: &[u8], step: u64) {
+        for (key, brings) in table {
+            match brings {
+                Brings::Put => self.put(key, value.to_vec(), None),
+                Brings::PutUntil(steps) => self.put(key, value.to_vec(), Some(step + steps)),
+                Brings::Merge => self.merge(key, value.to_vec(), None),
+                Brings::Delete => self.delete(key),
+            }
+        }
+    }
+
+    fn merge(&mut self, key: &[u8], operand: Vec<u8>, times: Option<(u64, u64)>) {
+        self.touched.insert(key.to_vec());
+        self.merged.insert(key.to_vec());
+        self.entries.entry(key.to_vec()).or_default().push(Entry::Merge(operand, times));
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.touched.insert(key.to_vec());
+        self.entries.remove(key);
     }
 
     fn put(&mut self, key: &[u8], value: Vec<u8>, last: Option<u64>) {
@@ -84,15 +121,9 @@ impl Keys {
                     Does::MergeUntil(_, steps) => Some((step, step + steps)),
                     _ => None,
                 };
-                self.touched.insert(key.clone());
-                self.merged.insert(key.clone());
-                let entries = self.entries.entry(key.clone()).or_default();
-                entries.push(Entry::Merge(value(number, *bytes), times));
+                self.merge(key, value(number, *bytes), times);
             }
-            Does::Delete | Does::SingleDelete => {
-                self.touched.insert(key.clone());
-                self.entries.remove(key);
-            }
+            Does::Delete | Does::SingleDelete => self.delete(key),
             Does::DeleteRange(to) => self.delete_range(key, to),
         }
     }
@@ -144,30 +175,48 @@ impl Model {
         match action {
             Action::Write(writes, ..) => self.write(writes, number),
             Action::Transact(writes, way, _) => return self.transact(writes, *way, number),
-            Action::PutIf(keyspace, key, bytes, absent) => {
+            Action::PutIf(keyspace, key, _, asks) | Action::DeleteIf(keyspace, key, asks) => {
                 let Some(keys) = self.content.get_mut(keyspace) else { return Answer::None };
-                let is_met = keys.get(key, self.step).is_some() != *absent;
-                if is_met {
-                    keys.put(key, value(number, *bytes), None);
+                let is_met = keys.holds(key, *asks, self.step);
+                match action {
+                    _ if !is_met => {}
+                    Action::PutIf(_, _, bytes, _) => keys.put(key, value(number, *bytes), None),
+                    _ => keys.delete(key),
                 }
                 return Answer::Met(is_met);
             }
-            Action::DeleteFiles(keyspace, from, to) => {
+            Action::Require(asked, writes) => {
+                let known = |(keyspace, key, asks): &(String, Vec<u8>, Asks)| {
+                    self.content.get(keyspace).map(|keys| keys.holds(key, *asks, self.step))
+                };
+                let is_met = asked.iter().filter_map(known).all(|holds| holds);
+                if is_met {
+                    self.write(writes, number);
+                }
+                return Answer::Met(is_met);
+            }
+            Action::DeleteFiles(keyspace, from, to) | Action::Filter(keyspace, from, to) => {
                 let Some(keys) = self.content.get_mut(keyspace) else { return Answer::None };
                 keys.delete_range(from, to);
             }
-            Action::Ingest(keyspace, puts, bytes) | Action::Exchange(keyspace, puts, bytes) => {
+            Action::Ingest(tables, bytes, _) => {
+                for (keyspace, table) in tables {
+                    if let Some(keys) = self.content.get_mut(keyspace) {
+                        keys.bring(table, &value(number, *bytes), self.step);
+                    }
+                }
+            }
+            Action::Exchange(keyspace, table, bytes) => {
                 let Some(keys) = self.content.get_mut(keyspace) else { return Answer::None };
-                if matches!(action, Action::Exchange(..)) {
-                    keys.delete_range(b"", b"\xff");
-                }
-                for (key, steps) in puts {
-                    keys.put(key, value(number, *bytes), steps.map(|steps| self.step + steps));
-                }
+                keys.delete_range(b"", b"\xff");
+                keys.bring(table, &value(number, *bytes), self.step);
             }
             Action::Behind(keyspace, of, bytes) => return self.behind(keyspace, of, &value(number, *bytes)),
             Action::Export(keyspace) => return Answer::or_none(self.content.contains_key(keyspace)),
-            Action::Create(name) => drop(self.content.entry(name.clone()).or_default()),
+            Action::Create(name) => {
+                let keys = || Keys { chains: operator::chains(name), ..Keys::default() };
+                self.content.entry(name.clone()).or_insert_with(keys);
+            }
             Action::Drop(name) => {
                 self.content.remove(name);
                 self.snapshots.iter_mut().for_each(|(content, _)| drop(content.remove(name)));
@@ -189,6 +238,11 @@ impl Model {
             read => return self.read(read),
         }
         Answer::Done
+    }
+
+    /// Keys of a keyspace that were merged into at some time.
+    pub(super) fn merged(&self, keyspace: &str) -> BTreeSet<Vec<u8>> {
+        self.content.get(keyspace).map(|keys| keys.merged.clone()).unwrap_or_default()
     }
 
     /// Reads the first key within the transaction, after its writes.

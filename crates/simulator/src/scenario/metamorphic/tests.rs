@@ -37,7 +37,7 @@ fn histories_have_every_kind_of_operation() {
     let all = || (0..20).flat_map(|seed| history(seed, 200));
     let kind = |shown: String| shown.split('(').next().unwrap_or_default().to_owned();
     let kinds: BTreeSet<String> = all().map(|action| kind(format!("{action:?}"))).collect();
-    assert_eq!(kinds.len(), 25, "{kinds:?}");
+    assert_eq!(kinds.len(), 28, "{kinds:?}");
     let writes = |action| match action {
         Action::Write(writes, ..) | Action::Transact(writes, ..) => writes,
         _ => Vec::new(),
@@ -53,6 +53,24 @@ fn histories_have_every_kind_of_operation() {
         })
         .collect();
     assert_eq!(ways.len(), 6 + 5, "{ways:?}");
+    let asked: BTreeSet<String> = all()
+        .flat_map(|action| match action {
+            Action::PutIf(.., asks) | Action::DeleteIf(.., asks) => vec![asks],
+            Action::Require(asked, _) => asked.into_iter().map(|(.., asks)| asks).collect(),
+            _ => Vec::new(),
+        })
+        .map(|asks| format!("{asks:?}"))
+        .collect();
+    assert_eq!(asked.len(), 6, "{asked:?}");
+    let (mut brought, mut ways) = (BTreeSet::new(), BTreeSet::new());
+    for action in all() {
+        if let Action::Ingest(tables, _, bring) = action {
+            ways.extend([format!("{bring:?}"), tables.len().to_string()]);
+            let brings = tables.iter().flat_map(|(_, table)| table);
+            brought.extend(brings.map(|(_, brings)| kind(format!("{brings:?}"))));
+        }
+    }
+    assert_eq!((brought.len(), ways.len()), (4, 3 + 3), "{brought:?}, {ways:?}");
 }
 
 #[test]
