@@ -1,12 +1,11 @@
 //! Writes that ask of their key, and tables from outside.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use tombolo::{
     Condition, Durability, Error, ErrorKind, Ingest, IngestOptions, Keyspace, Registry, TableFileBuilder,
 };
-use tombolo_storage::ObjectStore;
+use tombolo_storage::Uri;
 
 use super::step::{Asks, Entry, Takes};
 use super::{Change, Client, Stop};
@@ -14,7 +13,7 @@ use crate::failure::Violation;
 use crate::oracle::show;
 
 impl Client {
-    /// Puts a value if its key is as it asks. What is found is what a read may find, and the answer
+    /// Puts a value if its key is as it asks. It finds one that a read may find, and the answer
     /// follows from it.
     ///
     /// # Errors
@@ -133,13 +132,12 @@ impl Client {
         result.map(drop).or_else(|error| self.judge(error))
     }
 
-    /// A table with what is put, in memory of nobody's.
+    /// A table with all that these put, in memory of its own.
     async fn table(&self, keyspace: &Keyspace, changes: &[Change]) -> Result<tombolo::TablePlace, Error> {
         let env = self.process.env();
-        let store: Arc<dyn ObjectStore> =
-            Arc::new(tombolo_storage::backend::memory::MemoryObjectStore::unnamed(&env));
-        let place = tombolo::TablePlace::object(store, "table")?;
         let registry = Registry::with_defaults();
+        let store = registry.open_object_store(&env, &Uri::parse("mem://outside")?)?;
+        let place = tombolo::TablePlace::object(store, format!("{:016x}.table", env.random_u64()))?;
         let made = TableFileBuilder::create_with(env, registry, place.clone(), keyspace.options());
         let mut table = made.await?;
         for change in changes {

@@ -104,7 +104,7 @@ pub enum Asks {
 /// How a table from outside comes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// Over what is there.
+    /// Over all that is there.
     Over,
     /// In its place.
     Exchange,

@@ -83,7 +83,7 @@ fn values_end_at_their_time_in_memory_and_in_tables_and_for_successors() {
 }
 
 /// A time to live counts from the database's time, however far behind it the host's clock is: else
-/// what is written would be gone at once.
+/// values would be gone as they are written.
 fn a_ttl_where_the_hosts_clock_is_behind() {
     let world = World::new(8);
     let process = world.process("writer");

@@ -165,7 +165,7 @@ fn tests_of(krate: &Path) -> Vec<String> {
 /// What the last cell of a table's row has in backquotes.
 fn quoted_in_last_cell(row: &str) -> impl Iterator<Item = &str> {
     let cells = row.trim_end().trim_end_matches('|');
-    let last = cells.match_indices('|').filter(|(at, _)| !cells[..*at].ends_with('\\')).last();
+    let last = cells.rmatch_indices('|').find(|(at, _)| !cells[..*at].ends_with('\\'));
     cells[last.map_or(0, |(at, _)| at)..].split('`').skip(1).step_by(2)
 }
 

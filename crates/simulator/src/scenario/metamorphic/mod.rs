@@ -622,7 +622,7 @@ async fn entries(mut scan: tombolo::Scan, forward: bool) -> Result<Answer, Error
     Ok(Answer::Entries(found))
 }
 
-/// What is asked of a key, which is read for it.
+/// The condition on a key, which is read for it.
 async fn condition(keyspace: &Keyspace, key: &[u8], asks: Asks) -> Result<Condition, Error> {
     let found = keyspace.get_versioned(key).await?;
     Ok(match asks {

@@ -16,7 +16,7 @@ pub(super) fn of(keyspace: &str) -> &'static str {
     if chains(keyspace) { CHAIN } else { "append" }
 }
 
-/// What an operand makes of what is below it: the order counts, and so does each one of them.
+/// An operand over the value below it: the order counts, and so does each one of them.
 pub(super) fn chain(base: &[u8], operand: &[u8]) -> Vec<u8> {
     let both = [base, b"<", operand].concat();
     [&xxhash_rust::xxh3::xxh3_64(&both).to_le_bytes()[..], operand].concat()

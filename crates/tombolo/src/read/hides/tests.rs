@@ -115,8 +115,7 @@ fn rows_of_operands_never_answer_by_themselves() {
     }
 }
 
-/// A row is kept with its end: whoever looks afterwards does not see it, and a snapshot of before
-/// does.
+/// A row is kept with its end: nobody sees it afterwards but a snapshot of before.
 #[test]
 fn rows_end_with_their_values() {
     let world = World::new(1);
