@@ -61,7 +61,7 @@ impl Ledger {
         chain
     }
 
-    fn state(&self, last: Option<u64>) -> BTreeMap<u64, u64> {
+    pub(super) fn state(&self, last: Option<u64>) -> BTreeMap<u64, u64> {
         let (mut state, mut seen) = (BTreeMap::new(), BTreeSet::new());
         let mut at = last;
         while let Some(id) = at {
@@ -148,21 +148,51 @@ impl Next {
     }
 }
 
+/// The keyspaces of a database with streams, and the stream of each.
+pub(super) const OF_STREAMS: [(&str, u32); 4] = [("default", 0), ("one", 1), ("two", 2), ("also one", 1)];
+
+impl Next {
+    /// One by chance, after the write `before`, in a keyspace of some stream, which holds the
+    /// number of the last write there.
+    pub(super) fn of_streams(
+        ledger: &Mutex<Ledger>,
+        random: &mut Random,
+        db: &Db,
+        before: Option<u64>,
+    ) -> Result<Next, Error> {
+        let (key, deletes) = (random.below(KEYS), random.percent(20));
+        let nth = usize::try_from(key).unwrap_or_default() % OF_STREAMS.len();
+        let of_key = db.keyspace(OF_STREAMS[nth].0)?;
+        let id = ledger.lock().begin(before, key, deletes);
+        let mut batch = Batch::new();
+        batch.put(&of_key, LAST, id.to_be_bytes());
+        if deletes {
+            batch.delete(&of_key, key.to_be_bytes());
+        } else {
+            let mut value = id.to_be_bytes().to_vec();
+            value.resize(150, 7);
+            batch.put(&of_key, key.to_be_bytes(), value);
+        }
+        Ok(Next { id, batch, durability: Durability::Durable })
+    }
+}
+
 /// All that a database shows.
 pub(super) async fn contents(db: &Db) -> Result<Found, Error> {
     contents_at(db, &db.snapshot()).await
 }
 
-async fn contents_at(db: &Db, snapshot: &Snapshot) -> Result<Found, Error> {
+/// The same, at a snapshot. Of several numbers the greatest is that of the last write: numbers of a
+/// chain rise.
+pub(super) async fn contents_at(db: &Db, snapshot: &Snapshot) -> Result<Found, Error> {
     let mut found = Found::default();
     let number = |bytes: &[u8]| bytes.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
-    let keyspaces = [Some(db.default_keyspace()), db.keyspace(OTHER).ok()];
-    for keyspace in keyspaces.into_iter().flatten() {
+    for keyspace in db.keyspaces() {
         let mut scan = snapshot.scan::<&[u8]>(&keyspace, ..);
         while let Some((key, value)) = scan.next_async().await? {
             match number(&key) {
                 Some(key) => found.keys.extend(number(&value).map(|value| (key, value))),
-                None => found.last = number(&value),
+                None => found.last = found.last.max(number(&value)),
             }
         }
     }

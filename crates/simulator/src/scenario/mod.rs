@@ -22,6 +22,7 @@ mod segments;
 mod site;
 mod stale_appender;
 mod standbys;
+mod streams;
 mod tiers;
 mod two_writers;
 mod zones;
@@ -67,7 +68,7 @@ impl std::fmt::Debug for Scenario {
 }
 
 /// All scenarios.
-pub const ALL: [Scenario; 18] = [
+pub const ALL: [Scenario; 19] = [
     Scenario {
         name: "crash-everywhere",
         purpose: "a scripted history, crashed at each disk operation in turn, recovered, continued, \
@@ -158,6 +159,14 @@ pub const ALL: [Scenario; 18] = [
         runs: 8,
         runs_whole: None,
         run: standbys::run,
+    },
+    Scenario {
+        name: "streams",
+        purpose: "writers that take a database with streams from each other, readers that follow, and \
+            checkpoints, all paused, killed and held up anywhere",
+        runs: 6,
+        runs_whole: Some(10_000),
+        run: streams::run,
     },
     Scenario {
         name: "stale-appender",

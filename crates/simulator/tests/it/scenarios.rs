@@ -68,6 +68,12 @@ fn a_database_that_moves() {
 }
 
 #[test]
+fn streams_are_of_one_moment() {
+    let report = passes("streams", 1, 16);
+    assert!(report.verified > 0 && report.opened > 1, "{report}");
+}
+
+#[test]
 fn workers_that_compact() {
     passes("compactors", 1, 8);
 }
