@@ -700,7 +700,7 @@ impl Builder {
     ///
     /// # Errors
     /// `NotFound` when there is no database; `Corrupt` when nothing of the kind asked for is left;
-    /// those of the stores.
+    /// `Unsupported` for one with streams and without a checkpoint; those of the stores.
     pub fn survey_damage(self, mode: SalvageMode) -> Op<SalvageReport> {
         self.salvage(None, mode)
     }

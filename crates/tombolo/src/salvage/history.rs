@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tombolo_env::{BoxFuture, all};
+use tombolo_format::key::SequenceNumber;
 use tombolo_format::manifest::{RECORD_BYTES_MAX, RecordKind, decode_record};
 use tombolo_storage::{Epoch, Error, ErrorKind, Incarnation, Result};
 
-use crate::checkpoint::Checkpoints;
+use crate::checkpoint::{Checkpoints, last_sequence};
 use crate::manifest::chain::open::not_found;
 use crate::manifest::chain::{Answer, Effect, SnapshotName, Tip, missing};
 use crate::manifest::driver::io::{Io, RetryLimit};
@@ -49,6 +50,25 @@ impl History {
     /// The newest state that can be read.
     pub(super) fn newest_state(&self) -> Option<&State> {
         self.candidates.first().map(|candidate| &*candidate.state)
+    }
+
+    /// Keeps the states that are of one moment: with streams, of which each is flushed when it
+    /// wants, checkpoints alone. The newest number that is known then; `None` without streams.
+    ///
+    /// # Errors
+    /// `Unsupported` when nothing is left.
+    pub(super) fn keep_moments(&mut self) -> Result<Option<SequenceNumber>> {
+        if !self.candidates.iter().any(|candidate| candidate.state.has_streams()) {
+            return Ok(None);
+        }
+        let newest = self.candidates.iter().map(|candidate| last_sequence(&candidate.state)).max();
+        self.candidates.retain(|candidate| matches!(candidate.whence, Whence::Checkpoint(_)));
+        if self.candidates.is_empty() {
+            let what = "the database has streams, and salvage of such takes a checkpoint: there is none";
+            return Err(Error::new(ErrorKind::Unsupported, what)
+                .advice("put the objects back from a copy, or restore a backup"));
+        }
+        Ok(Some(newest.unwrap_or(SequenceNumber::ZERO)))
     }
 }
 

@@ -42,6 +42,11 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// Nothing beyond tables, which end with this number.
+    pub(super) fn none(last_sequence: SequenceNumber) -> Found {
+        Found { parts: Vec::new(), last_sequence, stopped: None }
+    }
+
     pub(super) fn entries(&self) -> u64 {
         self.parts.iter().map(|part| part.entries).sum()
     }
@@ -63,8 +68,7 @@ async fn reader(context: &LogContext, log_store: &dyn LogStore, part: &Part) -> 
 pub(super) async fn survey(
     context: &LogContext,
     log_store: &dyn LogStore,
-    state: &State,
-    newest: Option<&State>,
+    (state, newest): (&State, Option<&State>),
     budget: &Arc<MemoryBudget>,
     memtable_bytes: u64,
 ) -> Result<Found> {
@@ -104,6 +108,12 @@ pub(super) async fn survey(
             }
             Err(error) => return Err(error),
         }
+    }
+    if !replay.streams().is_empty() {
+        // The record that names its lane cannot be read.
+        let what = "a log begins a stream, of which no record that can be read says where its log is";
+        return Err(Error::new(ErrorKind::Unsupported, what)
+            .advice("put the objects back from a copy, or restore a backup or a checkpoint"));
     }
     Ok(Found { parts, last_sequence: replay.last_sequence(state), stopped })
 }

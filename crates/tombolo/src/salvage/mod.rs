@@ -11,6 +11,9 @@
 //! older values, values that were deleted, or nothing, and all other keys are right. The sound part
 //! of a damaged table becomes a table of its own.
 //!
+//! Of a database with streams only a checkpoint is of one moment: the newest of those is taken, and
+//! nothing of its logs.
+//!
 //! Invariants:
 //! 1. Nothing is left out, and no older state taken, that the report does not tell.
 //! 2. Of logs a prefix is taken, in their order: nothing behind the first entry that cannot be
@@ -39,6 +42,10 @@ use crate::table::Part;
 use history::{Candidate, History, Whence};
 use logs::Found;
 use tables::{Rest, Tables};
+
+/// The loss of a database with streams.
+const AFTER_CHECKPOINT: &str = "what came after the checkpoint is not taken: the database has streams, and \
+    of those only a checkpoint is of one moment";
 
 /// The state to take of a damaged database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -122,22 +129,23 @@ pub(crate) async fn salvage(request: SalvageRequest) -> Result<SalvageReport> {
     let SalvageRequest { env, objects, log_store, options, mode, target } = request;
     let io =
         Io { env: env.clone(), store: Arc::clone(&objects), epoch: Epoch::NONE, purpose: Purpose::Verify };
-    let history = history::load(&io).await?;
+    let mut history = history::load(&io).await?;
+    let passed_over = history.keep_moments()?;
     let budget = MemoryBudget::private(options.memory_bytes)?;
     let mut tables = Tables::new(&objects, &budget, history.incarnation);
     let Choice { candidate: chosen, mut report, rests } = choose(&history, &mut tables, mode).await?;
-    chosen.state.check_no_streams("salvage")?;
-    history.newest_state().map_or(Ok(()), |state| state.check_no_streams("salvage"))?;
     let context = context(&env, &objects, &history, chosen, &budget);
-    let found = logs::survey(
-        &context,
-        &*log_store,
-        &chosen.state,
-        history.newest_state(),
-        &budget,
-        options.memtable_bytes(),
-    )
-    .await?;
+    let found = match passed_over {
+        None => {
+            let states = (&*chosen.state, history.newest_state());
+            logs::survey(&context, &*log_store, states, &budget, options.memtable_bytes()).await?
+        }
+        Some(newest) => {
+            report.newest_sequence = report.newest_sequence.max(newest.0);
+            report.losses.push(Loss::told(AFTER_CHECKPOINT.to_owned()));
+            logs::Found::none(last_sequence(&chosen.state))
+        }
+    };
     report.log_entries = found.entries();
     report.last_sequence = found.last_sequence.0;
     report.newest_sequence = report.newest_sequence.max(report.last_sequence);
@@ -160,17 +168,16 @@ pub(crate) async fn salvage(request: SalvageRequest) -> Result<SalvageReport> {
 
 /// What applications keep beside the database, which is not taken.
 async fn applications(io: &Io, history: &History, state: &State) -> Result<Vec<Loss>> {
-    let told = |what: String| Loss { what, keyspace: None, keys: None, entries: 0, bytes: 0 };
     let holds = |log: &LogState| log.sealed.is_none_or(|sealed| sealed > log.replay_point);
     let logs = state.logs().iter().filter(|(_, log)| log.role == LogRole::Application && holds(log));
     let mut losses: Vec<Loss> = logs
         .map(|(id, _)| {
-            told(format!("log {} of the application, of epoch {}, is not taken", id.lane - 1, id.epoch))
+            Loss::told(format!("log {} of the application, of epoch {}, is not taken", id.lane - 1, id.epoch))
         })
         .collect();
     let objects = io.list_all(&names::application_prefix(history.incarnation)).await?.len();
     if objects > 0 {
-        losses.push(told(format!("{objects} objects of the application are not taken")));
+        losses.push(Loss::told(format!("{objects} objects of the application are not taken")));
     }
     Ok(losses)
 }
@@ -390,8 +397,15 @@ impl Source<'_> {
     }
 }
 
+impl Loss {
+    /// One of which there is no more to say.
+    fn told(what: String) -> Loss {
+        Loss { what, keyspace: None, keys: None, entries: 0, bytes: 0 }
+    }
+}
+
 impl From<&Error> for Loss {
     fn from(error: &Error) -> Loss {
-        Loss { what: error.to_string(), keyspace: None, keys: None, entries: 0, bytes: 0 }
+        Loss::told(error.to_string())
     }
 }

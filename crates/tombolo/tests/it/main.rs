@@ -76,6 +76,7 @@ mod streams;
 mod streams_followed;
 mod streams_ingested;
 mod streams_large;
+mod streams_saved;
 mod streams_transactions;
 mod sweep;
 mod threads;

@@ -704,7 +704,7 @@ pub async fn rounds(all: &[Keyspace; 3], rounds: std::ops::Range<u64>) {
 }
 
 /// That three streams hold all up to one of those writes; its number.
-async fn one_moment(db: &Db) -> u64 {
+pub async fn one_moment(db: &Db) -> u64 {
     let mut found = Vec::new();
     for name in NAMES {
         let keys = db.keyspace(name).unwrap();
