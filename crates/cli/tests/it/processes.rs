@@ -87,7 +87,7 @@ fn load_and_faults_lose_nothing_and_stay_within_the_memory() {
 
 #[test]
 fn two_writers_that_fight_beside_a_standby_lose_nothing() {
-    let report = json(&ok(&["--json", "fight", "--seconds", "5", "--seed", "7"]));
+    let report = json(&ok(&["--json", "fight", "--seconds", "3", "--seed", "7"]));
     assert!(report["standby_takeovers"].as_u64() >= Some(1), "{report}");
     assert!(report["takeovers"].as_u64() >= Some(2), "{report}");
     assert!(report["batches_acknowledged"].as_u64() > Some(0), "{report}");

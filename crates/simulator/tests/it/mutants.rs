@@ -47,7 +47,7 @@ fn shrinks(mutant: Mutant, choices_max: usize, bounds: Bounds) {
 
 #[test]
 fn a_history_of_the_protocol_shrinks() {
-    shrinks(Mutant::SegmentTakesShortest, 30, Bounds { runs: 1500, ..Bounds::default() });
+    shrinks(Mutant::SegmentTakesShortest, 30, Bounds { runs: 600, ..Bounds::default() });
 }
 
 #[test]

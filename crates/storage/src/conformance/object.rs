@@ -68,12 +68,14 @@ fn placement() -> Placement {
 
 /// Bytes that differ from object to object and from place to place.
 fn pattern(seed: u64, length: usize) -> Bytes {
-    (0..length as u64)
-        .map(|index| {
-            ((index.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ seed.wrapping_mul(0xD1B5_4A32_D192_ED03)) >> 56)
-                as u8
-        })
-        .collect()
+    let seed = seed.wrapping_mul(0xD1B5_4A32_D192_ED03);
+    let mut bytes = Vec::with_capacity(length + 8);
+    for word in 0..length.div_ceil(8) as u64 {
+        let word = word.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ seed;
+        bytes.extend_from_slice(&(word ^ (word >> 32)).to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes.into()
 }
 
 fn kind_of<T>(result: &Result<T>) -> Option<ErrorKind> {

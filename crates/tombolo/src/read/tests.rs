@@ -822,7 +822,7 @@ fn is_deep() -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if is_deep() { 256 } else { 32 }))]
+    #![proptest_config(ProptestConfig::with_cases(if is_deep() { 256 } else { 12 }))]
 
     #[test]
     fn nobody_sees_a_flush_or_a_compaction(cases in prop::collection::vec(random_case(), 4)) {

@@ -259,7 +259,7 @@ fn check(
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if crate::is_deep() { 512 } else { 32 },
+        cases: if crate::is_deep() { 512 } else { 16 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
@@ -334,7 +334,7 @@ async fn collected(stream: &mut ScanStream) -> Vec<Entry> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if crate::is_deep() { 512 } else { 32 },
+        cases: if crate::is_deep() { 512 } else { 16 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -128,16 +128,16 @@ fn flip(form: &'static str, start: usize, step: usize) -> (usize, usize) {
 }
 
 /// Every so manieth byte is flipped, of the two forms not the same; in a deep run each one.
-const STEP: usize = 13;
+const STEP: usize = 29;
 
 #[test]
 fn a_flipped_byte_is_an_error_or_harmless_with_the_mapped_log() {
     let (right, errors) = flip("mapped", 0, STEP);
-    assert!(errors > 0 && right + errors > 400, "{right} right, {errors} errors");
+    assert!(errors > 0 && right + errors > 180, "{right} right, {errors} errors");
 }
 
 #[test]
 fn a_flipped_byte_is_an_error_or_harmless_with_the_written_log() {
     let (right, errors) = flip("written", 3, STEP);
-    assert!(errors > 0 && right + errors > 400, "{right} right, {errors} errors");
+    assert!(errors > 0 && right + errors > 180, "{right} right, {errors} errors");
 }

@@ -229,7 +229,11 @@ fn expected(model: &Model, keyspace: usize, time: u64) -> Vec<(Vec<u8>, Vec<u8>)
 
 #[test]
 fn a_random_history_reads_as_the_rules_say() {
-    let config = ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig {
+        cases: if crate::is_deep() { 256 } else { 12 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
     let steps = proptest::collection::vec(step(), 1..60);
     TestRunner::new_with_rng(
         config,

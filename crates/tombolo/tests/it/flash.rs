@@ -234,7 +234,7 @@ fn a_disk_that_rots_costs_requests_and_no_answer() {
         let far = Far::filled(&env).await;
         let db = far.open(&env, &FLASH).await;
         far.read(&db, 1, 20_000).await;
-        for round in 0..20u64 {
+        for round in 0..8u64 {
             for (path, bytes) in files() {
                 for number in 0..50u64 {
                     let at = (round * 50 + number).wrapping_mul(0x9e37_79b9_7f4a_7c15) % bytes;
@@ -343,7 +343,7 @@ fn a_process_that_reads_until_it_is_killed() {
 #[test]
 fn a_process_that_was_killed_leaves_a_cache_that_is_warm_and_right() {
     let folder = tempfile::tempdir().unwrap();
-    for round in 0..4 {
+    for round in 0..if crate::is_deep() { 4 } else { 2 } {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["flash::a_process_that_reads_until_it_is_killed", "--exact", "--nocapture"])
             .env(PLACE, folder.path())

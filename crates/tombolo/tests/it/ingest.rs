@@ -267,8 +267,8 @@ fn every(deep: usize) -> usize {
 
 #[test]
 fn an_ingest_is_whole_or_absent_and_stays_once_acknowledged_when_the_power_goes() {
-    crash_everywhere(MAPPED, 1, 12, Crash::PowerLoss, every(23));
-    crash_everywhere(WRITTEN, 2, 12, Crash::PowerLoss, every(23));
+    crash_everywhere(MAPPED, 1, 12, Crash::PowerLoss, every(41));
+    crash_everywhere(WRITTEN, 2, 12, Crash::PowerLoss, every(41));
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn an_ingest_is_whole_or_absent_when_its_process_is_killed() {
 /// openings in between.
 #[test]
 fn ingests_among_writes_read_as_a_map_does() {
-    for seed in 1..=if crate::is_deep() { 60 } else { 6 } {
+    for seed in 1..=if crate::is_deep() { 60 } else { 3 } {
         let world = World::new(seed);
         let process = world.process("p");
         let env = process.env();

@@ -300,7 +300,7 @@ impl Run {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if crate::is_deep() { 512 } else { 24 },
+        cases: if crate::is_deep() { 512 } else { 12 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -303,7 +303,7 @@ fn cases(count: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(cases(if crate::is_deep() { 512 } else { 32 }))]
+    #![proptest_config(cases(if crate::is_deep() { 512 } else { 16 }))]
     #[test]
     fn a_database_in_memory_is_an_ordered_map(
         steps in proptest::collection::vec(step(), 0..120),

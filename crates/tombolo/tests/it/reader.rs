@@ -140,7 +140,7 @@ fn a_reader_shows_what_a_writer_acknowledged_over_flushes_compactions_keyspaces_
             let mut db = open().open().await.unwrap();
             let reader = open().open_reader(following()).await.unwrap();
             let mut kept: Option<(Snapshot, Contents)> = None;
-            for number in 0..150 {
+            for number in 0..if crate::is_deep() { 150 } else { 60 } {
                 step(&env, &open, &mut db, &mut random, number).await;
                 reader.refresh().await.unwrap();
                 assert_eq!(

@@ -86,7 +86,7 @@ fn every_shape_reads_the_same() {
                 let keys = keyspace(&db, first).await;
                 keys.set_options([("shape", shape_name(shape))]).await.unwrap();
                 let mut snapshot = None;
-                for step in 0..3000 {
+                for step in 0..2000 {
                     state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let number = (state >> 40) % 2000;
                     if (state >> 33).is_multiple_of(4) {
@@ -96,7 +96,7 @@ fn every_shape_reads_the_same() {
                         put(&keys, number, round as u64).await;
                         model.insert(key(number), value(number, round as u64));
                     }
-                    if step == 1500 {
+                    if step == 1000 {
                         snapshot = Some((db.snapshot(), model.clone()));
                     }
                 }

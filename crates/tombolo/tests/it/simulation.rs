@@ -246,18 +246,18 @@ const WRITTEN: &str = "file:///db file:///db?form=written";
 
 #[test]
 fn power_loss_at_any_mutation_loses_nothing_durable_with_the_mapped_log() {
-    crash_everywhere(MAPPED, 1, batches(), Crash::PowerLoss, every(2));
+    crash_everywhere(MAPPED, 1, batches(), Crash::PowerLoss, every(3));
 }
 
 #[test]
 fn power_loss_at_any_mutation_loses_nothing_durable_with_the_written_log() {
-    crash_everywhere(WRITTEN, 2, batches(), Crash::PowerLoss, every(2));
+    crash_everywhere(WRITTEN, 2, batches(), Crash::PowerLoss, every(3));
 }
 
 #[test]
 fn a_kill_at_any_mutation_loses_nothing_accepted() {
-    crash_everywhere(MAPPED, 3, batches(), Crash::Kill, every(5));
-    crash_everywhere(WRITTEN, 4, batches(), Crash::Kill, every(5));
+    crash_everywhere(MAPPED, 3, batches(), Crash::Kill, every(7));
+    crash_everywhere(WRITTEN, 4, batches(), Crash::Kill, every(7));
 }
 
 #[cfg(feature = "mutants")]

@@ -34,6 +34,16 @@ impl Diary {
         self.0.lock().push((env.now(), what.into()));
     }
 
+    /// As `write`, of what happens over and over: the first time and the last stand.
+    fn write_again(&self, env: &Env, what: &str) {
+        let mut diary = self.0.lock();
+        let later = diary.iter().enumerate().filter(|(_, (_, written))| written == what).nth(1);
+        if let Some(later) = later.map(|(place, _)| place) {
+            diary.remove(later);
+        }
+        diary.push((env.now(), what.to_owned()));
+    }
+
     fn all(&self) -> Vec<String> {
         self.0.lock().iter().map(|(_, what)| what.clone()).collect()
     }
@@ -64,7 +74,7 @@ fn start_writer(process: &Process, diary: &Diary, standing_by: bool) {
             .map_or(0, |value| u64::from_be_bytes(value[..].try_into().unwrap()));
         for number in found + 1.. {
             match keys.put(b"n", number.to_be_bytes()).await {
-                Ok(()) => diary.write(&env, format!("{name} wrote after {found}")),
+                Ok(()) => diary.write_again(&env, &format!("{name} wrote after {found}")),
                 Err(error) => {
                     assert!(matches!(error.kind(), ErrorKind::Fenced | ErrorKind::Closed), "{error}");
                     return;
@@ -158,7 +168,7 @@ fn a_writer_in_a_bucket_that_is_slow_at_times_is_not_replaced() {
             let db = open().open().await.unwrap();
             let standby = open().stand_by(StandbyOptions::default()).await.unwrap();
             let watching = standby.take_over();
-            for hour in 0..6 {
+            for hour in 0..if crate::is_deep() { 6 } else { 2 } {
                 env.sleep(Duration::from_secs(3600)).await;
                 db.default_keyspace().put(b"hour", [hour]).await.unwrap();
             }
@@ -228,7 +238,7 @@ fn a_standby_that_begins_to_watch_late_leaves_a_live_writer_alone() {
 
 #[test]
 fn of_several_who_stand_by_one_takes_over_and_the_others_stand_by_for_it() {
-    for seed in 0..4 {
+    for seed in 0..if crate::is_deep() { 4 } else { 2 } {
         let world = World::new(seed);
         world.set_preemption_probability(0.1);
         let diary = Diary::default();

@@ -21,9 +21,11 @@ fn placement() -> Placement {
 
 /// Bytes that differ from object to object and from place to place.
 fn pattern(seed: u64, length: usize) -> Bytes {
-    (0..length as u64)
-        .map(|index| (index.wrapping_mul(31) ^ seed.wrapping_mul(131)).to_le_bytes()[0] | 1)
-        .collect()
+    let byte = |index: u64| (index.wrapping_mul(31) ^ seed.wrapping_mul(131)).to_le_bytes()[0] | 1;
+    // They come again after 256.
+    let mut bytes: Vec<u8> = (0..256).map(byte).collect::<Vec<u8>>().repeat(length.div_ceil(256));
+    bytes.truncate(length);
+    bytes.into()
 }
 
 async fn put(store: &LocalObjectStore, to: &str, bytes: Bytes) -> Result<PutOutcome> {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tombolo_env::Env;
 
-use super::promises::{name, placement, request};
+use super::promises::{name, pattern, placement, request};
 use super::server::Server;
 use crate::backend::cloud::CloudObjectStore;
 use crate::backend::cloud::writer::PART_BYTES;
@@ -218,7 +218,7 @@ fn a_put_over_a_connection_that_misbehaves_is_made_once() {
 fn an_upload_over_connections_that_misbehave_is_whole() {
     let (env, server) = (Env::real(), Server::start());
     let proxy = Proxy::start(&server);
-    let bytes: Bytes = (0..=250).cycle().take(2 * PART_BYTES + 77).collect();
+    let bytes = pattern(2 * PART_BYTES + 77);
     for (number, fate) in
         [Fate::Cut, Fate::HalfClosed, Fate::AnswerCut(20), Fate::RequestCut(1 << 20)].into_iter().enumerate()
     {

@@ -58,8 +58,11 @@ fn the_log_keeps_every_promise() {
     check_log_store(&LogSubject { env, store, objects });
 }
 
-fn pattern(bytes: usize) -> Bytes {
-    (0..=250).cycle().take(bytes).collect()
+/// Bytes that come again after 251, which no part holds a multiple of.
+pub(super) fn pattern(bytes: usize) -> Bytes {
+    let mut pattern = (0..=250).collect::<Vec<u8>>().repeat(bytes.div_ceil(251));
+    pattern.truncate(bytes);
+    pattern.into()
 }
 
 /// Writes an object in pieces that fit no part.

@@ -10,7 +10,7 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use tombolo_env::{BoxFuture, Env, all};
 
-use super::promises::{name, open, placement, request};
+use super::promises::{name, open, pattern, placement, request};
 use super::server::{Asked, ConditionalPut, Server, Trouble};
 use crate::backend::cloud::failure::Failure;
 use crate::backend::cloud::writer::PART_BYTES;
@@ -350,7 +350,7 @@ fn a_large_copy_that_fails_is_judged_by_what_failed() {
 #[test]
 fn a_copy_that_was_accepted_is_created_once_it_is_there() {
     let (env, server) = (Env::real(), Server::start());
-    let bytes: Bytes = (0..=250).cycle().take(PART_BYTES + 1).collect();
+    let bytes = pattern(PART_BYTES + 1);
     server.plant("db/large", &bytes);
     let open = |prefix: &str| {
         let uri = crate::Uri::parse(&server.azure_uri(prefix)).expect("a URI");
