@@ -11,6 +11,7 @@
 //! - Open: `read manifest → claim → fence the logs → replay → serve`.
 
 mod backup;
+mod blocks;
 mod budget;
 mod cache;
 mod checkpoint;

@@ -227,9 +227,11 @@ pub struct Event<'a> {
     pub found: Found,
     /// Whether the event before it belongs to the same batch, or multi-get.
     pub joined: bool,
-    /// Blocks that were read from the store.
+    /// Blocks that were read for it. Of a recording: those of gets, with those of a multi-get at
+    /// its first event; of what several reads share, at the one that read it. Walks do not say.
     pub blocks_read: u32,
-    /// Blocks that a cache had.
+    /// Blocks that the cache had for it, likewise; one counts again where it is asked for again
+    /// when others have come.
     pub blocks_hit: u32,
     /// How long it took, in nanoseconds.
     pub latency_ns: u64,

@@ -41,6 +41,7 @@ use tombolo_format::key::{SequenceNumber, Trailer};
 use tombolo_format::manifest::TableName;
 use tombolo_format::table::Partition;
 
+use crate::blocks;
 use crate::budget::{Category, MemoryBudget};
 use doorkeeper::Doorkeeper;
 use entry::Entry;
@@ -556,6 +557,7 @@ impl BlockCache {
         let found = self.shard(hash).get(key, hash).map(Pinned);
         if found.is_some() {
             self.hits.count(|stripe| &stripe.blocks);
+            blocks::hit();
         }
         found
     }

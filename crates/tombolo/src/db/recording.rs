@@ -9,6 +9,7 @@ use tombolo_format::trace::{Asked, Event, Found};
 use tombolo_storage::Result;
 
 use super::{Batch, Db, Handle, Keyspace};
+use crate::blocks::Count;
 use crate::db::noting::Noted;
 use crate::op::Op;
 use crate::recording::{RecordOptions, RecordReport, Recorder};
@@ -108,7 +109,7 @@ impl Db {
         let Some(recorder) = self.engine().recording.any() else { return write(batch) };
         let entries = batch_entries(&recorder, &batch);
         let begun = recorder.now();
-        let told = Told { recorder, begun, entries };
+        let told = Told::of_write(recorder, begun, entries);
         write(batch).told(move |ended| {
             if ended.as_ref().is_ok_and(&is_met) {
                 told.ended(ended, |_, _| None);
@@ -185,9 +186,15 @@ struct Told {
     recorder: Arc<Recorder>,
     begun: Instant,
     entries: Vec<Pending>,
+    /// Of a read: blocks that it asked for.
+    blocks: Arc<Count>,
 }
 
 impl Told {
+    fn of_write(recorder: Arc<Recorder>, begun: Instant, entries: Vec<Pending>) -> Told {
+        Told { recorder, begun, entries, blocks: Arc::default() }
+    }
+
     /// The operation has ended: of a read, each of its entries with a value of so many bytes, or
     /// with none. One that failed is not told of.
     fn ended<T>(&self, result: &Result<T>, found: impl Fn(&T, usize) -> Option<(bool, usize)>) {
@@ -200,6 +207,10 @@ impl Told {
             event.value_bytes = entry.value_bytes;
             event.ttl_ms = entry.ttl_ms;
             event.joined = index > 0;
+            if index == 0 {
+                let asked = self.blocks.get();
+                (event.blocks_read, event.blocks_hit) = (asked.read, asked.hit);
+            }
             if let Some((found, bytes)) = found(value, index) {
                 event.found = Found::from(found);
                 event.value_bytes = bytes_of(bytes);
@@ -235,7 +246,7 @@ impl Keyspace {
         let Some(recorder) = self.handle().engine.recording.of(key) else { return write() };
         let Some(entry) = pending(&recorder, self.id(), kind, key, value) else { return write() };
         let begun = recorder.now();
-        let told = Told { recorder, begun, entries: vec![entry] };
+        let told = Told::of_write(recorder, begun, vec![entry]);
         write().told(move |ended| {
             if ended.as_ref().is_ok_and(&is_met) {
                 told.ended(ended, |_, _| None);
@@ -253,11 +264,12 @@ impl Keyspace {
     ) -> Result<Option<T>> {
         let read = || Noted::here(self.noted("get", key, 1), read);
         let Some(recorder) = self.handle().engine.recording.of(key) else { return read() };
-        let begun = recorder.now();
-        let value = read()?;
+        let (begun, blocks) = (recorder.now(), Arc::new(Count::default()));
+        let value = blocks.within(read)?;
         let mut event = Event::new(0, Asked::Get, self.id(), key);
         event.found = Found::from(value.is_some());
         event.value_bytes = value.as_ref().map_or(0, |value| bytes_of(bytes(value)));
+        (event.blocks_read, event.blocks_hit) = (blocks.get().read, blocks.get().hit);
         recorder.add(begun, &event);
         Ok(value)
     }
@@ -274,9 +286,10 @@ impl Keyspace {
         let Some(recorder) = self.handle().engine.recording.of(key) else { return read() };
         let entry = Pending::read(Asked::Get, self.id(), key);
         let begun = recorder.now();
-        let told = Told { recorder, begun, entries: vec![entry] };
+        let blocks = Arc::<Count>::default();
+        let told = Told { recorder, begun, entries: vec![entry], blocks: Arc::clone(&blocks) };
         let found = move |value: &Option<T>, _| Some((value.is_some(), value.as_ref().map_or(0, &bytes)));
-        read().told(move |ended| told.ended(ended, &found))
+        blocks.within(read).told(move |ended| told.ended(ended, &found))
     }
 
     /// A multi-get that waits here, recorded.
@@ -288,8 +301,8 @@ impl Keyspace {
     ) -> Result<Vec<Option<Value>>> {
         let read = || Noted::here(self.noted("multi_get", &[], keys.len()), read);
         let Some(recorder) = self.handle().engine.recording.any() else { return read() };
-        let begun = recorder.now();
-        let values = read()?;
+        let (begun, blocks) = (recorder.now(), Arc::new(Count::default()));
+        let values = blocks.within(read)?;
         let latency = recorder.now().since(begun);
         let mut joined = false;
         for (key, value) in keys.iter().zip(&values).filter(|(key, _)| recorder.samples(key.as_ref())) {
@@ -297,6 +310,9 @@ impl Keyspace {
             event.found = Found::from(value.is_some());
             event.value_bytes = value.as_ref().map_or(0, |value| bytes_of(value.len()));
             event.joined = std::mem::replace(&mut joined, true);
+            if !event.joined {
+                (event.blocks_read, event.blocks_hit) = (blocks.get().read, blocks.get().hit);
+            }
             recorder.add_with(begun, latency, &event);
         }
         Ok(values)
@@ -315,12 +331,13 @@ impl Keyspace {
         let sampled = keys.iter().map(AsRef::as_ref).enumerate().filter(|(_, key)| recorder.samples(key));
         let (places, entries): (Vec<usize>, _) = sampled.map(|(place, key)| (place, entry(key))).unzip();
         let begun = recorder.now();
-        let told = Told { recorder, begun, entries };
+        let blocks = Arc::<Count>::default();
+        let told = Told { recorder, begun, entries, blocks: Arc::clone(&blocks) };
         let found = move |values: &Vec<Option<Value>>, index: usize| {
             let value = values.get(*places.get(index)?)?.as_ref();
             Some((value.is_some(), value.map_or(0, |value| value.len())))
         };
-        read().told(move |ended| told.ended(ended, &found))
+        blocks.within(read).told(move |ended| told.ended(ended, &found))
     }
 }
 

@@ -18,7 +18,7 @@ use tombolo_env::{BoxFuture, Env};
 use tombolo_storage::Result;
 
 use super::ended_without_result;
-use crate::deadline;
+use crate::{blocks, deadline};
 
 /// A read that can begin.
 trait Begin: Send + Sync {
@@ -81,8 +81,8 @@ impl<T: Send + 'static> Driven<T> {
         // The thread's place is free again before anything begins, which may make reads of its own.
         let before = LAST.with_borrow_mut(|last| last.replace(Arc::downgrade(&shared)));
         if let Some(before) = before.and_then(|before| before.upgrade()) {
-            // It has its own deadline, or none.
-            deadline::outside(|| before.begin());
+            // It has its own deadline, or none, and its own count.
+            blocks::outside(|| deadline::outside(|| before.begin()));
         }
         Driven { env: env.clone(), work }
     }

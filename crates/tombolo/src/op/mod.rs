@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use tombolo_env::{BoxFuture, Completer, Completion, Env, Instant, Task, TaskClass, completion};
 use tombolo_storage::{Error, ErrorKind, Result};
 
+use crate::blocks;
 use crate::deadline::{self, Limit, Scope};
 use crate::value::Value;
 use driven::Driven;
@@ -461,8 +462,13 @@ struct Stealable<T>(Mutex<Option<Work<T>>>);
 
 type Work<T> = (BoxFuture<'static, Result<T>>, Completer<Result<T>>);
 
-/// Work that goes on within the deadline that the thread has now, if it has one.
+/// Work that goes on within the deadline that the thread has now, and counts its blocks for the
+/// operation that the thread works at, where there is one.
 fn scoped<T: Send + 'static>(work: BoxFuture<'static, Result<T>>) -> BoxFuture<'static, Result<T>> {
+    let work = match blocks::count() {
+        Some(count) => count.over(work),
+        None => work,
+    };
     match deadline::scope() {
         Some(scope) => scope.over(work),
         None => work,

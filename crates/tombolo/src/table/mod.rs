@@ -50,6 +50,7 @@ use tombolo_format::table::{Partition, TAIL_BYTES_LIMIT, Top, open_data_within, 
 use tombolo_storage::mutant::{Mutant, is_enabled};
 use tombolo_storage::{Error, ErrorKind, ObjectName, ObjectStore, Request, Result};
 
+use crate::blocks;
 use crate::budget::{Category, Charge};
 use crate::cache::{BlockCache, CacheKey, Hint, Kept, Memory, Pinned, Resident, RowKey};
 use crate::deadline;
@@ -585,6 +586,7 @@ impl Table {
             // Warm memory for one block after another.
             static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
+        blocks::read();
         ROOM.with_borrow_mut(|room| {
             let found =
                 sealed.get(lookup.target, room).map_err(|error| self.damaged(error.shifted(place.offset)))?;
@@ -610,12 +612,10 @@ impl Table {
     /// of a key.
     #[cold]
     fn missing(&self) -> Error {
-        Error::corrupt(
-            &self.object,
-            0,
-            format!("a table of {} bytes, which the manifest names", self.description.length),
-            "no such object",
-        )
+        let is_cold = self.description.cold().is_some();
+        let found = if is_cold { "no such object in the cold store" } else { "no such object" };
+        let expected = format!("a table of {} bytes, which the manifest names", self.description.length);
+        Error::corrupt(&self.object, 0, expected, found)
     }
 
     /// Fetches a partition: filter and index with one request.
@@ -851,6 +851,7 @@ impl Table {
         memory: impl FnOnce(usize) -> Memory,
     ) -> Result<Pinned> {
         let key = self.key(handle.offset);
+        blocks::read();
         let memory = sealed.open_into(memory).map_err(|error| self.damaged(error.shifted(handle.offset)))?;
         let (bytes, held) = memory.freeze();
         let block = Block::new(bytes).map_err(|error| self.damaged(error.shifted(handle.offset)))?;

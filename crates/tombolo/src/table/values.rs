@@ -29,6 +29,7 @@ use tombolo_storage::{
 };
 
 use super::flight::Flights;
+use crate::blocks;
 use crate::budget::{Category, MemoryBudget};
 use crate::cache::{ApartValue, BlockCache, CacheKey, Kept, Pinned, Resident};
 use crate::deadline;
@@ -404,6 +405,7 @@ impl ValueObject {
             }
             error
         })?;
+        blocks::read();
         let (bytes, held) = memory.freeze();
         let value = ApartValue { bytes, checksum: reference.checksum, alignment };
         Ok(self.cache.insert_held(key, Resident::Value(value), held))

@@ -135,7 +135,7 @@ fn keyspaces_in_one_go() {
     }
     let count = std::env::var("KEYSPACES")
         .ok()
-        .map_or(if crate::is_deep() { 100_000 } else { 20_000 }, |count| count.parse().unwrap());
+        .map_or(if crate::is_deep() { 100_000 } else { 40_000 }, |count| count.parse().unwrap());
     let env = Env::real();
     let registry = tombolo::Registry::with_defaults();
     let open = || builder("one-go", &env).registry(registry.clone()).open().wait().unwrap();

@@ -166,7 +166,11 @@ fn check(keyspace: &Keyspace, plain: &Plain, snapshots: &[(Snapshot, Plain)]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if crate::is_deep() { 256 } else { 12 }, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: if crate::is_deep() { 256 } else { 12 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     /// Any history reads as a plain ordered map does, through memtables, tables, levels, snapshots
     /// and openings.

@@ -1,11 +1,18 @@
 //! Recordings of a database: what its operations leave in the trace.
 
 use tombolo::{Batch, Db, ErrorKind, KeyspaceOptions, RecordOptions};
-use tombolo_format::trace::{Asked, EventBlock, Found, FrameKind, TRACE_FRAME_BYTES, TraceFrame};
+use tombolo_format::trace::{Asked, Event, EventBlock, Found, FrameKind, TRACE_FRAME_BYTES, TraceFrame};
 
 type Seen = (Asked, Vec<u8>, Found, u32, Vec<u8>, bool);
 
 fn events(path: &std::path::Path) -> Vec<Seen> {
+    each(path, |event| {
+        let (key, value) = (event.key.to_vec(), event.value.to_vec());
+        (event.asked, key, event.found, event.value_bytes, value, event.joined)
+    })
+}
+
+fn each<T>(path: &std::path::Path, seen: impl Fn(&Event<'_>) -> T) -> Vec<T> {
     let bytes = std::fs::read(path).unwrap();
     let (mut at, mut all) = (0, Vec::new());
     while at < bytes.len() {
@@ -14,10 +21,7 @@ fn events(path: &std::path::Path) -> Vec<Seen> {
         if head.kind == FrameKind::Events {
             let mut block = EventBlock::default();
             block.decode(&head, payload).unwrap();
-            all.extend(block.iter().map(|event| {
-                let (key, value) = (event.key.to_vec(), event.value.to_vec());
-                (event.asked, key, event.found, event.value_bytes, value, event.joined)
-            }));
+            all.extend(block.iter().map(|event| seen(&event)));
         }
         at += TRACE_FRAME_BYTES + payload.len();
     }
@@ -117,4 +121,38 @@ fn operations_of_streams_stand_in_one_trace() {
     one.put(b"a", b"v").wait().unwrap();
     two.put(b"a", b"v").wait().unwrap();
     assert_eq!(recording.stop().events, 2);
+}
+
+/// What a read asked of the cache stands in its event, whichever way it was read, and nothing of
+/// what the thread read in between.
+#[test]
+fn reads_say_how_many_blocks_they_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let uri = format!("file://{}", folder.path().join("db").display());
+    let key = |number: u32| format!("key-{number:05}");
+    let db = Db::builder(&uri).open().wait().unwrap();
+    for number in 0..2000 {
+        db.default_keyspace().put(key(number), [7; 100]).wait().unwrap();
+    }
+    db.compact().wait().unwrap();
+    db.close().wait().unwrap();
+    let db = Db::builder(&uri).open().wait().unwrap();
+    let keyspace = db.default_keyspace();
+    let path = folder.path().join("blocks.trace");
+    let recording = db.record(RecordOptions::new(&path)).unwrap();
+    // Nothing lies in memory; then it does.
+    for _ in 0..2 {
+        keyspace.get(key(1)).wait().unwrap().unwrap();
+    }
+    tombolo::Env::real().block_on(async { keyspace.get(key(1000)).await }).unwrap().unwrap();
+    keyspace.get(key(1000)).wait().unwrap().unwrap();
+    // Far from one another, the last in a block that is there: it is asked for again when the
+    // others have come.
+    keyspace.multi_get(&[key(500), key(1500), key(1)]).wait().unwrap();
+    assert!(keyspace.get(b"none").wait().unwrap().is_none());
+    assert_eq!(recording.stop().dropped, 0);
+    assert_eq!(
+        each(&path, |event| (event.blocks_read, event.blocks_hit)),
+        [(1, 0), (0, 1), (1, 0), (0, 1), (2, 2), (0, 0), (0, 0), (0, 0)]
+    );
 }

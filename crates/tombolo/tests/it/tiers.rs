@@ -320,6 +320,35 @@ fn another_store_in_the_place_of_the_cold_one_is_refused() {
     another_store_is_refused();
 }
 
+/// Unlike a store that is another one: this is damage, told with the names of those tables.
+#[test]
+fn cold_tables_that_are_gone_are_damage_told_by_their_names() {
+    run(|stores| async move {
+        let (db, keys) = aged(&stores).await;
+        drop((db, keys));
+        let tables = stores.cold("/table/").await;
+        for table in &tables {
+            stores.delete_cold(table).await;
+        }
+        let gone: Vec<&str> = tables.iter().filter_map(|table| table.as_str().rsplit('/').next()).collect();
+        assert!(!gone.is_empty());
+        let (db, keys) = stores.open().await;
+        let error = keys.get(key(7)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        let text = error.to_string();
+        assert!(text.contains("no such object in the cold store"), "{text}");
+        assert!(gone.iter().any(|table| text.contains(table)), "{text}");
+        assert_eq!(keys.get(key(20)).await.unwrap().unwrap()[0], 2);
+        fill(&db, &keys, 2000..2100, 5).await;
+        assert_eq!(keys.get(key(2050)).await.unwrap().unwrap()[0], 5);
+        let damage = db.verify().await.unwrap().damage;
+        assert!(!damage.is_empty());
+        for text in damage.iter().map(ToString::to_string) {
+            assert!(gone.iter().any(|table| text.contains(table)), "{text}");
+        }
+    });
+}
+
 /// Readers, checkpoints, restores and clones find cold data.
 fn pins_and_clones_reach_over_both() {
     run(|stores| async move {

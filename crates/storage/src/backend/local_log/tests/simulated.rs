@@ -187,7 +187,7 @@ fn seeds(many: u64) -> u64 {
     if is_deep() { many } else { 1 }
 }
 
-/// Every second moment; in a deep run all. It is odd for one form of the log and even for the other.
+/// Every second moment, odd for one form of the log and even for the other; in a deep run all.
 fn moments(form: Form) -> std::iter::StepBy<std::ops::RangeFrom<u64>> {
     match is_deep() {
         true => (1..).step_by(1),
