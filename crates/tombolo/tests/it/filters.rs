@@ -27,6 +27,10 @@ struct Rules {
     opened: Arc<Mutex<Option<Snapshot>>>,
     /// Keys that it was asked of.
     offered: Arc<Mutex<Vec<String>>>,
+    /// The jobs that it began with.
+    jobs: Arc<Mutex<Vec<FilterJob>>>,
+    /// Of each entry: its key, its number, its end, and whether its value was given.
+    told: Arc<Mutex<Vec<(String, u64, Option<u64>, bool)>>>,
     is_idle: Arc<AtomicUsize>,
 }
 
@@ -34,7 +38,10 @@ impl CompactionFilter for Rules {
     fn begin(&self, job: &FilterJob) -> Option<Box<dyn JobFilter>> {
         assert_eq!(job.is_flush, job.oldest_unix_seconds.is_none());
         let rules = self.clone();
+        rules.jobs.lock().push(job.clone());
         Some(Box::new(move |entry: &FilterEntry<'_>| {
+            let key = String::from_utf8(entry.key.to_vec())?;
+            rules.told.lock().push((key, entry.sequence, entry.expires_ms, entry.value.is_some()));
             if let Some(db) = rules.opens.lock().take() {
                 *rules.opened.lock() = Some(db.snapshot());
             }
@@ -379,6 +386,69 @@ fn merges_ends_and_values_that_lie_apart_are_offered_as_what_a_key_has() {
         stores.env.sleep(Duration::from_secs(61)).await;
         assert_eq!(get(&keys, "ending").await, None, "a replaced value keeps its end");
         assert!(db.verify().await.unwrap().damage.is_empty());
+    });
+}
+
+/// What a filter decides by: where the entries go, who wants it, how old they are, the database's
+/// time, and of each entry its number and its end.
+#[test]
+fn a_filter_is_told_of_its_job_and_of_each_entry() {
+    run(|stores| async move {
+        let rules = Rules { flushes: true, ..Rules::default() };
+        let (db, keys) = stores.open(&rules).await;
+        let sleep = async |seconds| stores.env.sleep(Duration::from_secs(seconds)).await;
+        let taken = || std::mem::take(&mut *rules.jobs.lock());
+        sleep(10_000).await;
+        keys.put("a", "kept").await.unwrap();
+        keys.put_ttl("b", "kept", Duration::from_secs(86_400)).await.unwrap();
+        keys.put("c", "kept".repeat(400)).await.unwrap();
+        let (began, first) = (db.time_ms(), stores.env.unix_time().as_secs());
+        db.flush().await.unwrap();
+        let jobs = taken();
+        assert_eq!(jobs.len(), 1, "{jobs:?}");
+        assert_eq!((jobs[0].keyspace, jobs[0].level, jobs[0].is_flush), (keys.id(), 0, true));
+        assert_eq!((jobs[0].is_asked, jobs[0].oldest_unix_seconds), (false, None));
+        assert!(jobs[0].time_ms <= db.time_ms(), "{jobs:?}");
+        let numbers = [keys.get_versioned("a").await.unwrap().unwrap().sequence];
+        let told = std::mem::take(&mut *rules.told.lock());
+        assert_eq!(told.iter().map(|(key, ..)| key.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(told.iter().map(|(_, number, ..)| number - numbers[0]).collect::<Vec<_>>(), [0, 1, 2]);
+        let end = told[1].2.unwrap();
+        assert!((began + 86_000_000..=began + 86_400_000).contains(&end), "{told:?}");
+        assert_eq!((told[0].2, told[2].2), (None, None));
+        assert!(told.iter().all(|(.., given)| *given), "all values are in memory");
+
+        // A compaction knows how old the oldest is of what it takes.
+        sleep(5000).await;
+        keys.put("d", "kept").await.unwrap();
+        db.flush().await.unwrap();
+        taken();
+        rules.told.lock().clear();
+        sleep(700).await;
+        db.compact().await.unwrap();
+        let jobs = taken();
+        assert!(!jobs.is_empty());
+        for job in &jobs {
+            assert_eq!((job.keyspace, job.level, job.is_flush, job.is_asked), (keys.id(), 6, false, true));
+            let oldest = job.oldest_unix_seconds.unwrap();
+            assert!((first..first + 60).contains(&oldest), "{oldest} and not {first}");
+            assert!(job.time_ms <= db.time_ms(), "{job:?}");
+        }
+        let told = std::mem::take(&mut *rules.told.lock());
+        let told: Vec<_> = told.iter().map(|(key, _, end, given)| (&key[..], *end, *given)).collect();
+        let expected = [("a", None, true), ("b", Some(end), true), ("c", None, false), ("d", None, true)];
+        assert_eq!(told, expected, "a value that lies apart is not fetched");
+
+        // Compactions for which nobody asks say so.
+        for round in 0..60 {
+            for number in 0..40 {
+                keys.put(format!("more {round} {number}"), vec![b'k'; 400]).await.unwrap();
+            }
+        }
+        sleep(100).await;
+        let jobs = taken();
+        let by_itself = jobs.iter().find(|job| !job.is_flush).expect("a compaction");
+        assert!(!by_itself.is_asked && by_itself.level > 0, "{by_itself:?}");
     });
 }
 

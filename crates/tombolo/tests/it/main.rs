@@ -22,6 +22,7 @@ mod damage;
 mod dead_keys;
 mod deadlines;
 mod destroy;
+mod dictionaries;
 mod ended_log;
 mod ending;
 mod expiry;
