@@ -76,7 +76,7 @@ impl Terms {
             moments: if forgets { Moments::default() } else { moments },
             judge: keyspace.judge(),
             filter,
-            time_ms: engine.judged_ms(),
+            time_ms: engine.now_ms(),
             options: keyspace.options(),
             table_bytes: engine.table_bytes(),
             collected: super::collected(engine, keyspace.id)

@@ -145,6 +145,11 @@ impl Background {
         }
     }
 
+    /// The time of a writer ([`crate::Db::time_ms`]); reads may judge by an earlier one.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.time.now(unix_ms(&self.env))
+    }
+
     /// Whence somebody looks beside now, and what of the past is gone, for background work that
     /// begins now.
     pub(crate) fn moments(&self) -> Moments {

@@ -145,7 +145,7 @@ impl FlushWorld {
             state,
             moments,
             filtering,
-            time_ms: engine.judged_ms(),
+            time_ms: engine.now_ms(),
             table_bytes: engine.table_bytes(),
             older: (is_oldest || is_enabled(Mutant::FlushAheadTakenForBottom))
                 .then(|| Arc::clone(&view.version)),
@@ -159,7 +159,7 @@ impl FlushWorld {
         moments: Moments,
         engine: &Engine,
     ) -> FlushWorld {
-        let (time_ms, table_bytes) = (engine.judged_ms(), engine.table_bytes());
+        let (time_ms, table_bytes) = (engine.now_ms(), engine.table_bytes());
         FlushWorld { outputs, state, moments, filtering: None, time_ms, table_bytes, older: None }
     }
 
