@@ -163,9 +163,14 @@ fn tables_with_dictionaries_are_salvaged() {
         let (first, last) = report.losses[0].keys.clone().unwrap();
         let saved = holes().open().await.unwrap();
         let found = contents(&saved).await.unwrap();
-        let outside = expected.into_iter().filter(|(key, _)| *key < first || *key > last);
-        let outside: Contents = outside.collect();
-        assert!(outside.len() > 7000 && outside.len() < 8000, "{} of {ENTRIES}", outside.len());
-        assert_eq!(found, outside);
+        // All that is lost lies in the range; some of what lies there may have been found.
+        for (key, value) in &expected {
+            let is_within = first <= *key && *key <= last;
+            match found.get(key) {
+                Some(found) => assert_eq!(found, value),
+                None => assert!(is_within, "{} is lost", String::from_utf8_lossy(key)),
+            }
+        }
+        assert!((7000..8000).contains(&found.len()), "{} of {ENTRIES}", found.len());
     });
 }
