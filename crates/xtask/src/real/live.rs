@@ -16,10 +16,10 @@ const OPEN_TIME_MAX: Duration = Duration::from_secs(120);
 pub struct Writer(Child);
 
 impl Writer {
-    /// Starts one, and waits until it has the database open.
-    pub fn open(prompt: &Prompt<'_>, uri: &str) -> Result<Writer, String> {
-        let writer = Writer::start(prompt.command(), uri)?;
-        let (end, process) = (Instant::now() + OPEN_TIME_MAX, format!("process {} ", writer.0.id()));
+    /// Starts one that writes to a keyspace, and waits until it has the database open.
+    pub fn open(prompt: &Prompt<'_>, uri: &str, keyspace: &str) -> Result<Writer, String> {
+        let writer = Writer::start(prompt.command(), uri, keyspace)?;
+        let (end, process) = (Instant::now() + OPEN_TIME_MAX, writer.process());
         loop {
             let said = expect(prompt, &[], &["db", "writer", uri, "--no-ask"], 0, &[])?;
             if said.starts_with("alive") && said.contains(&process) {
@@ -31,14 +31,20 @@ impl Writer {
         }
     }
 
-    fn start(mut command: Command, uri: &str) -> Result<Writer, String> {
+    fn start(mut command: Command, uri: &str, keyspace: &str) -> Result<Writer, String> {
         command.args(["db", "import", uri, "--durability", "durable", "--batch-bytes", "1"]);
+        command.args(["--keyspace", keyspace]);
         let child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .map_err(|error| format!("starting a writer: {error}"))?;
         Ok(Writer(child))
+    }
+
+    /// As commands name it.
+    pub fn process(&self) -> String {
+        format!("process {} ", self.0.id())
     }
 
     /// Has it write a key, durably.
@@ -76,9 +82,9 @@ pub fn run(root: &Path, server: &Server, profile: &str) -> Result<(), String> {
     let ends = |arguments: &[&str], code, words: &[&str]| expect(&prompt, &[], arguments, code, words);
     let uri = server.uri("live");
     ends(&["db", "keyspace", "create", &uri, "more"], 0, &[])?;
-    let open = |uri: &str| Writer::open(&prompt, uri);
+    let open = |uri: &str| Writer::open(&prompt, uri, "default");
     let mut writer = open(&uri)?;
-    let process = format!("process {} ", writer.0.id());
+    let process = writer.process();
     let refused: [&[&str]; 6] = [
         &["db", "put", &uri, "1", "one"],
         &["db", "delete", &uri, "1", "--no-take-over"],

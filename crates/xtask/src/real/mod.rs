@@ -66,9 +66,9 @@ enum Stage {
     Misuse,
     /// Checkpoints, clones that share tables, and how they are given back.
     Clones,
-    /// Commands that only look, beside a process that writes.
+    /// Every command beside a process that writes.
     Looks,
-    /// Commands beside a process that has the database open.
+    /// What commands have a process do that has the database open, and how it is taken from it.
     Live,
     /// The engine's model test: random operations against an ordered map.
     Model,
