@@ -218,7 +218,7 @@ async fn checkpoint(
     Ok(last)
 }
 
-/// Follows the writer, or looks once: what is shown is of one moment and holds what was durable
+/// Follows the writer, or looks once: each answer is of one moment and holds all that was durable
 /// before, and snapshots stay.
 async fn follow(process: &Process, shared: &Shared, random: &mut Random) -> Result<(), Stop> {
     let before = shared.durable();

@@ -111,7 +111,7 @@ pub fn run(root: &Path, server: &Server, profile: &str) -> Result<(), String> {
     if count.trim() != written.to_string() {
         wrong.push(format!("the writer wrote {written} entries, and there are {count}"));
     }
-    // Best effort: it lies in the system's directory for what is temporary.
+    // Best effort: it lies in the system's directory of temporary files.
     let _ = std::fs::remove_dir_all(&folder);
     if wrong.is_empty() {
         println!("looks: {} commands beside a writer, which went on", written - 1);
