@@ -67,8 +67,6 @@ pub const ALL: &[Hunt] = &[
     hunt(Mutant::MarkIgnored, "mirror", 8),
     hunt(Mutant::StreamLanesNotReplayed, "streams", 8),
     hunt(Mutant::CutFixedTwice, "streams", 8),
-    hunt(Mutant::CheckpointFlushesGoOn, "streams", 32),
-    hunt(Mutant::ReaderIgnoresCuts, "streams", 32),
     hunt(Mutant::RemoteJobForgetsSnapshots, "compactors", 16),
     hunt(Mutant::CompactionForgetsSnapshots, "tiers", 16),
     hunt(Mutant::ColdTableUnsaid, "tiers", 16),
