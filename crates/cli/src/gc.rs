@@ -77,6 +77,12 @@ fn databases(env: &Env, store: &dyn ObjectStore) -> Result<(BTreeSet<String>, u6
     }
 }
 
+/// What became of a database of which this went wrong.
+fn untouched(error: &Error, delete: bool) -> &'static str {
+    let is_refused = matches!(error.kind(), ErrorKind::InUse | ErrorKind::Invalid | ErrorKind::Unsupported);
+    if delete && !is_refused { "what was deleted of it stays so" } else { "nothing of it is touched" }
+}
+
 /// Runs it.
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let (env, registry) = (Env::real(), crate::database::registry());
@@ -131,9 +137,10 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
             // One that is damaged does not keep the others from being swept.
             Err(error) => {
                 let (shown, message) = (uri.to_string(), error.message().to_owned());
+                let left = untouched(&error, arguments.delete);
                 output.result(
                     || json!({ "database": shown, "error": message }),
-                    || format!("{shown}: {message}; nothing of it is touched"),
+                    || format!("{shown}: {message}; {left}"),
                 )?;
                 failed.get_or_insert(error);
             }
@@ -282,10 +289,10 @@ fn abandoned(
                     "end that process; or `tombolo db destroy {shown} --yes --take-over`, from under it"
                 ));
             }
-            let message = error.message().to_owned();
+            let (message, left) = (error.message().to_owned(), untouched(&error, delete));
             output.result(
                 || json!({ "database": shown, "error": message }),
-                || format!("{shown}: {message}; nothing of it is touched"),
+                || format!("{shown}: {message}; {left}"),
             )?;
             return Ok(Err(error));
         }

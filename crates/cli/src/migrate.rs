@@ -1,7 +1,7 @@
 //! `tombolo migrate`: databases of RocksDB carried over, and back.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -122,7 +122,7 @@ fn from(arguments: &FromArguments, output: &Output) -> Result<()> {
         place: &place,
     };
     let db = arguments.writer.open(OpenMode::CreateOrOpen)?;
-    let ran = watched(output, |tell| from_rocksdb(&db, &asked, tell));
+    let ran = watched(output, &interrupted, |tell| from_rocksdb(&db, &asked, tell));
     let closed = db.close().wait();
     let report = ran?;
     closed?;
@@ -137,18 +137,19 @@ fn to(arguments: &ToArguments, output: &Output) -> Result<()> {
         forget_ends: arguments.forget_ends,
         compare: !arguments.how.no_compare,
     };
-    let look = LookArguments::default();
-    let report =
-        arguments.database.look(&look, output, |db| watched(output, |tell| to_rocksdb(db, &asked, tell)))?;
+    let (look, interrupted) = (LookArguments::default(), interrupt::listen()?);
+    let report = arguments
+        .database
+        .look(&look, output, |db| watched(output, &interrupted, |tell| to_rocksdb(db, &asked, tell)))?;
     say(&report, output)
 }
 
 /// Runs it under a bar, until it ends or Ctrl-C comes.
 fn watched(
     output: &Output,
+    interrupted: &AtomicBool,
     run: impl FnOnce(&mut tombolo_migrate::Tell<'_>) -> tombolo::Result<Report>,
 ) -> Result<Report> {
-    let interrupted = interrupt::listen()?;
     let bar = progress::bar("carried over", output);
     let ended = run(&mut |progress: &Progress| {
         bar.set_length(progress.bytes.max(bar.length().unwrap_or(0)));

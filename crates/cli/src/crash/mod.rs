@@ -19,7 +19,7 @@ use std::time::Duration;
 use clap::Args;
 use rand::Rng;
 use serde_json::json;
-use tombolo::{Db, OpenMode};
+use tombolo::{Db, OpenMode, Presence};
 
 use self::script::{KEYSPACES, State, THREADS};
 use crate::database::{self, HowArguments};
@@ -107,6 +107,14 @@ pub fn remove(folder: &Path) -> Result<()> {
         .map_err(|error| Failure::io(error, format!("removing {}", folder.display())))
 }
 
+/// Refuses a place where a database is: it would be taken from its writer, and written to.
+pub fn check_new(store: &str, how: &HowArguments) -> Result<()> {
+    match database::builder(store, how)?.presence(Duration::ZERO).wait()? {
+        Presence::Nobody => Ok(()),
+        _ => Err(Failure::Usage(format!("{store} holds a database: name a new place"))),
+    }
+}
+
 /// Runs it.
 pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
     let seed = arguments.seed.unwrap_or_else(|| tombolo::Env::real().random_u64());
@@ -128,6 +136,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         settings: vec!["memory_bytes=8388608".to_owned(), "memtable_bytes=262144".to_owned()],
         cold_store: None,
     };
+    check_new(&store, &how)?;
     let mut test = Test::new(store.clone(), how, seed, "crash-writer", script::KEYS, 0..=arguments.life_ms);
     for round in 1..=arguments.rounds {
         if let Err(failure) = test.round(round) {

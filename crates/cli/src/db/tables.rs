@@ -242,6 +242,7 @@ pub fn export(arguments: &ExportTables, output: &Output) -> Result<()> {
     let uri = Uri::parse(&arguments.place)?;
     let directory = if uri.scheme == "file" { Some(uri.path()?) } else { None };
     let is_new = directory.as_ref().is_some_and(|directory| !directory.exists());
+    let is_mine = directory.as_ref().is_some_and(|directory| !directory.join(TEMPORARY).exists());
     let (env, store) = store(&arguments.place)?;
     let index = ObjectName::new(INDEX)?;
     let request = Request::new(Purpose::Flush, Epoch::NONE);
@@ -283,16 +284,19 @@ pub fn export(arguments: &ExportTables, output: &Output) -> Result<()> {
     });
     drop(store);
     if let Some(directory) = directory {
-        leave(&directory, is_new);
+        leave(&directory, is_new, is_mine);
     }
     exported
 }
 
 /// Removes the directory in which a local store makes its objects, which nobody wants beside the
-/// tables of an export; and that of the tables, if it is new and nothing has come.
-fn leave(directory: &Path, is_new: bool) {
+/// tables of an export, if it was not there before; and that of the tables, if it is new and nothing
+/// has come.
+fn leave(directory: &Path, is_new: bool, is_mine: bool) {
     // One that is not empty stays.
-    let _removed = std::fs::remove_dir(directory.join(TEMPORARY));
+    if is_mine {
+        let _removed = std::fs::remove_dir(directory.join(TEMPORARY));
+    }
     if is_new {
         let _removed = std::fs::remove_dir(directory);
     }

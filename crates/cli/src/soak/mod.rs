@@ -78,6 +78,7 @@ pub fn run(arguments: &Arguments, output: &Output) -> Result<()> {
         settings: vec![format!("memory_bytes={BUDGET_BYTES}"), "memtable_bytes=1048576".to_owned()],
         cold_store: None,
     };
+    crash::check_new(&store, &how)?;
     let shortest = arguments.life_ms / 6;
     let mut test =
         Test::new(store, how, seed, "soak-worker", KEYS, shortest..=arguments.life_ms.max(shortest));

@@ -104,6 +104,7 @@ impl Beside<'_> {
                 word.replace("{uri}", &self.place.store)
                     .replace("{root}", &at("root"))
                     .replace("{other}", &at("root/other"))
+                    .replace("{live}", &self.folder.join("root/live").display().to_string())
                     .replace("{new}", &at(&format!("new/{}", self.news)))
                     .replace("{folder}", &self.folder.display().to_string())
                     .replace("{clone}", &self.clone)
@@ -147,6 +148,16 @@ impl Beside<'_> {
             Does::Asks => &[process.as_str()],
             Does::Looks | Does::Beside | Does::Taken => &[],
         };
+        // One that asked and got no answer looks by itself; one that was not understood was refused
+        // for its words.
+        let wrong = match does {
+            Does::Asks => "was not asked",
+            Does::Taken => "Usage:",
+            Does::Looks | Does::Beside | Does::Refuses => "panicked",
+        };
+        if said.contains(wrong) {
+            return Some(format!("it says {wrong:?}: {said}"));
+        }
         let missing = parts.iter().find(|part| !said.contains(**part));
         missing.map(|part| format!("it does not say {part:?}: {said}"))
     }

@@ -217,9 +217,18 @@ impl Snapshot {
             return Ok(Seen::Other { fixed: fixed.clone(), judged_ms });
         }
         let cuts = handle.engine.snapshots.cuts();
-        // Without a cut it was opened before there was any stream.
+        // Without a cut it was opened before there was any stream: it sees no tables either, as those
+        // that came behind all others have the number 0.
         let Some(fixed) = self.0.cut.and_then(|cut| cuts.and_then(|cuts| cuts.at(cut))) else {
-            let fixed = Fixed { sequence: SequenceNumber::ZERO, view: None };
+            let view = handle.engine.view();
+            let view = View {
+                active: Arc::clone(&view.active),
+                waiting: Vec::new(),
+                version: Arc::default(),
+                kept_by: None,
+                generation: u64::MAX,
+            };
+            let fixed = Fixed { sequence: SequenceNumber::ZERO, view: Some(Arc::new(view)) };
             return Ok(Seen::Other { fixed, judged_ms });
         };
         self.0.met.rcu(|met| {

@@ -142,26 +142,22 @@ impl SortedBatch {
         Op::start(&env, TaskClass::Foreground, "publish a batch", async move { sorted.publish().await })
     }
 
-    /// Nothing was added yet: its stream is that of the first entry.
-    fn begin(&mut self, engine: Arc<Engine>) {
-        let mut held = self.sorted.lock();
-        if held.is_some() {
-            *held = Some(Sorted::new(&engine));
-            self.engine = engine;
-        }
-    }
-
     fn add(&mut self, keyspace: &Keyspace, kind: EntryKind, key: &[u8], value: &[u8]) -> Op<()> {
+        // One guard for all of it: the entry before may give the batch back at any moment.
+        let mut held = self.sorted.lock();
+        let Some(sorted) = held.as_mut() else { return Op::ready(Err(busy())) };
         if !Arc::ptr_eq(&keyspace.handle().engine, &self.engine) {
             let main = self.engine.main_engine();
-            let of = (self.entries() > 0).then_some(&self.engine);
+            let of = (sorted.entries() > 0).then_some(&self.engine);
             match engine_of(&main, keyspace, of) {
-                Ok(engine) => self.begin(engine),
+                // Nothing was added yet: its stream is that of the first entry.
+                Ok(engine) => {
+                    *sorted = Sorted::new(&engine);
+                    self.engine = engine;
+                }
                 Err(error) => return Op::ready(Err(error)),
             }
         }
-        let mut held = self.sorted.lock();
-        let Some(sorted) = held.as_mut() else { return Op::ready(Err(busy())) };
         match sorted.add(keyspace.info(), kind, key, value) {
             Ok(false) => return Op::ready(Ok(())),
             Ok(true) => {}

@@ -41,7 +41,9 @@ pub struct FilterJob {
     pub is_asked: bool,
     /// When the oldest of the data was written, in seconds since the Unix epoch; `None` of a flush.
     pub oldest_unix_seconds: Option<u64>,
-    /// The database's time at its beginning ([`crate::Db::time_ms`]).
+    /// The database's time at its beginning ([`crate::Db::time_ms`]). A clock that ran ahead can
+    /// be in it, which the database's own expiry waits out: a filter that drops by time leaves a
+    /// margin, as what it drops is gone.
     pub time_ms: u64,
 }
 

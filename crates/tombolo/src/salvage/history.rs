@@ -52,23 +52,27 @@ impl History {
         self.candidates.first().map(|candidate| &*candidate.state)
     }
 
-    /// Keeps the states that are of one moment: with streams, of which each is flushed when it
-    /// wants, checkpoints alone. The newest number that is known then; `None` without streams.
+    /// Keeps the states that are of one moment: from the newest with streams on, of which each is
+    /// flushed when it wants, checkpoints alone. The newest number that is known then, and how many
+    /// states are newer than any with streams; `None` without streams.
     ///
     /// # Errors
     /// `Unsupported` when nothing is left.
-    pub(super) fn keep_moments(&mut self) -> Result<Option<SequenceNumber>> {
-        if !self.candidates.iter().any(|candidate| candidate.state.has_streams()) {
-            return Ok(None);
-        }
+    pub(super) fn keep_moments(&mut self) -> Result<Option<(SequenceNumber, usize)>> {
+        let has_streams = |candidate: &Candidate| candidate.state.has_streams();
+        let Some(newer) = self.candidates.iter().position(has_streams) else { return Ok(None) };
         let newest = self.candidates.iter().map(|candidate| last_sequence(&candidate.state)).max();
-        self.candidates.retain(|candidate| matches!(candidate.whence, Whence::Checkpoint(_)));
+        let mut number = 0;
+        self.candidates.retain(|candidate| {
+            number += 1;
+            number <= newer || matches!(candidate.whence, Whence::Checkpoint(_))
+        });
         if self.candidates.is_empty() {
             let what = "the database has streams, and salvage of such takes a checkpoint: there is none";
             return Err(Error::new(ErrorKind::Unsupported, what)
                 .advice("put the objects back from a copy, or restore a backup"));
         }
-        Ok(Some(newest.unwrap_or(SequenceNumber::ZERO)))
+        Ok(Some((newest.unwrap_or(SequenceNumber::ZERO), newer)))
     }
 }
 

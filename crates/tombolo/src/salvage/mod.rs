@@ -130,11 +130,14 @@ pub(crate) async fn salvage(request: SalvageRequest) -> Result<SalvageReport> {
     let io =
         Io { env: env.clone(), store: Arc::clone(&objects), epoch: Epoch::NONE, purpose: Purpose::Verify };
     let mut history = history::load(&io).await?;
-    let passed_over = history.keep_moments()?;
+    let moments = history.keep_moments()?;
     let budget = MemoryBudget::private(options.memory_bytes)?;
     let mut tables = Tables::new(&objects, &budget, history.incarnation);
     let Choice { candidate: chosen, mut report, rests } = choose(&history, &mut tables, mode).await?;
     let context = context(&env, &objects, &history, chosen, &budget);
+    // Logs go on from a state without streams if no newer one has any.
+    let is_newer = |newer: usize| history.candidates.iter().take(newer).any(|one| std::ptr::eq(one, chosen));
+    let passed_over = moments.filter(|(_, newer)| !is_newer(*newer)).map(|(newest, _)| newest);
     let found = match passed_over {
         None => {
             let states = (&*chosen.state, history.newest_state());

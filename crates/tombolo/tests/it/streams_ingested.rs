@@ -108,6 +108,25 @@ fn streams_take_tables_and_sorted_batches() {
     });
 }
 
+/// A snapshot from before there was any stream sees nothing of one, and no table behind it.
+#[test]
+fn a_snapshot_from_before_all_streams_sees_no_table_behind() {
+    run("memory", |stores| async move {
+        let db = stores.open().await;
+        let snapshot = db.snapshot();
+        let options = KeyspaceOptions { ingest_behind: true, ..of_stream(2) };
+        let keys = db.create_keyspace("behind", options).await.unwrap();
+        let made = part(&stores, "made", &[b"a"], b"new").await;
+        assert_eq!(at(&snapshot, &keys, b"a").await, None);
+        keys.ingest_with([made], behind()).await.unwrap();
+        assert_eq!(value(&keys, b"a").await.unwrap(), b"new");
+        assert_eq!(at(&snapshot, &keys, b"a").await, None);
+        assert!(snapshot.multi_get(&keys, &[b"a"]).await.unwrap()[0].is_none());
+        assert!(!snapshot.cursor::<&[u8]>(&keys, ..).seek_to_first_async().await.unwrap());
+        assert!(db.snapshot().cursor::<&[u8]>(&keys, ..).seek_to_first_async().await.unwrap());
+    });
+}
+
 /// A snapshot that was opened before the exchange sees what it ends, also where the stream has met
 /// no cut since.
 fn snapshots_that_the_stream_has_not_met() {

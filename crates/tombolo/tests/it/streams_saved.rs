@@ -72,3 +72,28 @@ fn of_a_database_with_streams_the_newest_checkpoint_is_salvaged() {
         assert!(report.losses.iter().any(|loss| loss.keyspace.is_some()), "{report:?}");
     });
 }
+
+/// Its newest state is of one moment again, and its log goes on from there.
+#[test]
+fn a_database_that_went_back_to_no_streams_is_salvaged_whole() {
+    run("memory", |stores| async move {
+        let db = stores.open().await;
+        let all = three(&db).await;
+        rounds(&all, 0..3).await;
+        db.checkpoint("zero").await.unwrap();
+        drop(all);
+        for name in &NAMES[1..] {
+            db.drop_keyspace(name).await.unwrap();
+        }
+        db.close().await.unwrap();
+        let db = stores.open().await;
+        db.default_keyspace().put(b"after", b"v").await.unwrap();
+        db.sync().await.unwrap();
+        drop(db);
+        let target = Stores::new(&stores.env, "memory");
+        let report = stores.builder().salvage_to(target.builder(), SalvageMode::Consistent).await.unwrap();
+        assert!(report.checkpoint.is_none() && report.is_whole(), "{report:?}");
+        let saved = target.open().await;
+        assert_eq!(value(&saved.default_keyspace(), b"after").await.unwrap(), b"v");
+    });
+}
