@@ -18,6 +18,9 @@ use tombolo_storage::backend::memory::{MemoryLogStore, MemoryObjectStore};
 use tombolo_storage::mutant::Mutant;
 use tombolo_storage::{LogStore, ObjectStore};
 
+/// Of an entry: its key, its number, its end, and whether its value was given.
+type Entry = (String, u64, Option<u64>, bool);
+
 /// What a filter is told of, and does.
 #[derive(Clone, Default)]
 struct Rules {
@@ -29,8 +32,7 @@ struct Rules {
     offered: Arc<Mutex<Vec<String>>>,
     /// The jobs that it began with.
     jobs: Arc<Mutex<Vec<FilterJob>>>,
-    /// Of each entry: its key, its number, its end, and whether its value was given.
-    told: Arc<Mutex<Vec<(String, u64, Option<u64>, bool)>>>,
+    told: Arc<Mutex<Vec<Entry>>>,
     is_idle: Arc<AtomicUsize>,
 }
 

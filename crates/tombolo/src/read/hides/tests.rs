@@ -135,44 +135,6 @@ fn rows_end_with_their_values() {
     assert_eq!(before.get(&keys, "k").wait().unwrap().unwrap(), b"value");
 }
 
-/// The rows of a table from outside have the number with which it came: over rows of older tables,
-/// below those of newer ones, and unseen by snapshots of before.
-#[test]
-fn rows_of_tables_from_outside_have_the_number_of_their_ingest() {
-    for (was_there, is_put_again) in [(true, false), (true, true), (false, false)] {
-        let world = World::new(1);
-        let env = world.process("p").env();
-        let db = far(&env);
-        let keys = db.default_keyspace();
-        let then = was_there.then(|| b"before".to_vec());
-        if was_there {
-            keys.put("k", "before").wait().unwrap();
-            db.flush().wait().unwrap();
-            let _full = FullCache::of(&db);
-            assert_eq!(get_of_rows(&db, &keys, "k"), then);
-        }
-        let before = db.snapshot();
-        let registry = crate::Registry::with_defaults();
-        let place = "file:///parts/1.table";
-        let made = crate::TableFileBuilder::create_with(env.clone(), registry, place, keys.options());
-        let mut table = made.wait().unwrap();
-        table.put("k", "ingested").wait().unwrap();
-        table.finish().wait().unwrap();
-        keys.ingest([place]).wait().unwrap();
-        let mut now = b"ingested".to_vec();
-        if is_put_again {
-            now = b"after".to_vec();
-            keys.put("k", &now).wait().unwrap();
-            db.flush().wait().unwrap();
-        }
-        let _full = FullCache::of(&db);
-        assert_eq!(get_of_rows(&db, &keys, "k"), Some(now));
-        for _ in 0..3 {
-            assert_eq!(before.get(&keys, "k").wait().unwrap().map(|value| value.to_vec()), then);
-        }
-    }
-}
-
 #[test]
 fn a_range_delete_hides_what_is_older_and_rows_too() {
     strictly_older_entries_are_hidden();
@@ -187,5 +149,4 @@ fn range_deletes_that_hide_too_much_or_too_little_are_noticed() {
     notices(Mutant::RangeDeleteCoversEqualNumber, strictly_older_entries_are_hidden);
     notices(Mutant::RowsIgnoreRangeDeletes, a_row_that_is_kept_is_hidden_too);
     notices(Mutant::MergeAnswersAlone, rows_of_operands_never_answer_by_themselves);
-    notices(Mutant::OverrideIgnored, rows_of_tables_from_outside_have_the_number_of_their_ingest);
 }
