@@ -79,7 +79,11 @@ fn databases(env: &Env, store: &dyn ObjectStore) -> Result<(BTreeSet<String>, u6
 
 /// What became of a database of which this went wrong.
 fn untouched(error: &Error, delete: bool) -> &'static str {
-    let is_refused = matches!(error.kind(), ErrorKind::InUse | ErrorKind::Invalid | ErrorKind::Unsupported);
+    // All is read, and judged, before anything is deleted.
+    let is_refused = matches!(
+        error.kind(),
+        ErrorKind::InUse | ErrorKind::Invalid | ErrorKind::Unsupported | ErrorKind::Corrupt
+    );
     if delete && !is_refused { "what was deleted of it stays so" } else { "nothing of it is touched" }
 }
 
