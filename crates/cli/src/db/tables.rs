@@ -290,8 +290,8 @@ pub fn export(arguments: &ExportTables, output: &Output) -> Result<()> {
 }
 
 /// Removes the directory in which a local store makes its objects, which nobody wants beside the
-/// tables of an export, if it was not there before; and that of the tables, if it is new and nothing
-/// has come.
+/// tables of an export, if it was not there before; and that of the tables, if it is new and
+/// nothing has come.
 fn leave(directory: &Path, is_new: bool, is_mine: bool) {
     // One that is not empty stays.
     if is_mine {

@@ -217,8 +217,8 @@ impl Snapshot {
             return Ok(Seen::Other { fixed: fixed.clone(), judged_ms });
         }
         let cuts = handle.engine.snapshots.cuts();
-        // Without a cut it was opened before there was any stream: it sees no tables either, as those
-        // that came behind all others have the number 0.
+        // Without a cut it was opened before there was any stream: it sees no tables either, as
+        // those that came behind all others have the number 0.
         let Some(fixed) = self.0.cut.and_then(|cut| cuts.and_then(|cuts| cuts.at(cut))) else {
             let view = handle.engine.view();
             let view = View {
