@@ -129,7 +129,9 @@ impl Life {
     /// or beside the snapshots that are open, other operations do the same.
     pub(super) async fn take_tables(&mut self, action: &Action, number: usize) -> Result<Answer, Error> {
         let (env, shared) = (self.env.clone(), self.shared.clone());
-        let place = format!("mem://outside-{}/{number}.table", self.db.incarnation());
+        // In real time the memory of one process has the tables of all its databases.
+        let of = shared.stores.0.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");
+        let place = format!("mem://outside-{of}-{}/{number}.table", self.db.incarnation());
         if let Action::Ingest(tables, bytes, bring) = action {
             let options = IngestOptions { bring: *bring, ordered: true, ..IngestOptions::default() };
             let mut ingest = Ingest::new().options(options);

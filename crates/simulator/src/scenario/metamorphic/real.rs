@@ -103,8 +103,8 @@ fn run_set(
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_directory_of_this_host_is_a_store_as_well() {
+    /// Runs on a store in a directory of this host, which is removed.
+    fn in_a_directory<T>(seed: u64, work: impl FnOnce(&Env, Real<'_>) -> T) -> T {
         let env = Env::real();
         let directory = std::env::temp_dir().join(format!(
             "tombolo-metamorphic-{}-{:x}",
@@ -112,12 +112,31 @@ mod tests {
             env.random_u64()
         ));
         let store = Uri::parse(&format!("file://{}/db", directory.display())).unwrap();
-        let real = Real { store: &store, scratch: &directory, seed: 3, limit: Duration::ZERO };
-        let ran = on_store(&env, real);
+        let done = work(&env, Real { store: &store, scratch: &directory, seed, limit: Duration::ZERO });
         std::fs::remove_dir_all(&directory).unwrap();
-        let ran = ran.unwrap();
+        done
+    }
+
+    #[test]
+    fn a_directory_of_this_host_is_a_store_as_well() {
+        let ran = in_a_directory(3, on_store).unwrap();
         assert_eq!((ran.histories, ran.sets), (1, 1));
         assert!(ran.operations > ACTIONS as u64 * 9 / 10);
         assert!(ran.opened >= 1);
+    }
+
+    #[test]
+    fn tables_from_outside_are_those_of_one_database() {
+        let is_ingest = |action: &Action| matches!(action, Action::Ingest(..));
+        let create = |action: &Action| matches!(action, Action::Create(_));
+        let all = history(3, ACTIONS);
+        let created = all.iter().filter(|action| create(action));
+        let ingested = all.iter().find(|action| is_ingest(action)).expect("a history has each kind");
+        let actions = Arc::new(created.chain([ingested]).cloned().collect());
+        in_a_directory(3, |env, real| {
+            for _ in 0..2 {
+                run_set(env, real, &SETS[0], &actions).unwrap();
+            }
+        });
     }
 }
