@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tombolo::{Batch, Builder, Db, Durability, Error, ErrorKind, KeyspaceOptions, OpenMode, Snapshot};
+use tombolo::{
+    Batch, Builder, Db, Durability, Error, ErrorKind, Keyspace, KeyspaceOptions, OpenMode, Snapshot,
+};
 use tombolo_env::TaskClass;
 use tombolo_env::simulated::{Crash, Process, World};
 
@@ -134,15 +136,7 @@ impl Next {
         let id = ledger.lock().begin(before, key, deletes);
         let main = db.default_keyspace();
         let of_key = if key % 2 == 0 { main.clone() } else { db.keyspace(OTHER)? };
-        let mut value = id.to_be_bytes().to_vec();
-        value.resize(150, 7);
-        let mut batch = Batch::new();
-        batch.put(&main, LAST, id.to_be_bytes());
-        if deletes {
-            batch.delete(&of_key, key.to_be_bytes());
-        } else {
-            batch.put(&of_key, key.to_be_bytes(), value);
-        }
+        let batch = batch(id, &main, (&of_key, key), deletes);
         let durability = if random.percent(60) { Durability::Durable } else { Durability::Accepted };
         Ok(Next { id, batch, durability })
     }
@@ -164,17 +158,23 @@ impl Next {
         let nth = usize::try_from(key).unwrap_or_default() % OF_STREAMS.len();
         let of_key = db.keyspace(OF_STREAMS[nth].0)?;
         let id = ledger.lock().begin(before, key, deletes);
-        let mut batch = Batch::new();
-        batch.put(&of_key, LAST, id.to_be_bytes());
-        if deletes {
-            batch.delete(&of_key, key.to_be_bytes());
-        } else {
-            let mut value = id.to_be_bytes().to_vec();
-            value.resize(150, 7);
-            batch.put(&of_key, key.to_be_bytes(), value);
-        }
+        let batch = batch(id, &of_key, (&of_key, key), deletes);
         Ok(Next { id, batch, durability: Durability::Durable })
     }
+}
+
+/// Notes in `last` that the write `id` was the last, and writes or deletes a key.
+fn batch(id: u64, last: &Keyspace, (keyspace, key): (&Keyspace, u64), deletes: bool) -> Batch {
+    let mut batch = Batch::new();
+    batch.put(last, LAST, id.to_be_bytes());
+    if deletes {
+        batch.delete(keyspace, key.to_be_bytes());
+    } else {
+        let mut value = id.to_be_bytes().to_vec();
+        value.resize(150, 7);
+        batch.put(keyspace, key.to_be_bytes(), value);
+    }
+    batch
 }
 
 /// All that a database shows.
@@ -275,16 +275,7 @@ impl Writers {
                 let ledger = writers.ledger.lock();
                 ledger.holds("the database", &found, &ledger.durable)?;
             }
-            db.compact().await?;
-            let report = db.verify().await?;
-            if !report.damage.is_empty() {
-                return Err(Stop::Violation(format!("it is damaged: {}", report.damage.join("; "))));
-            }
-            if contents(&db).await? != found {
-                return Err(Stop::Violation("a compaction changes what it shows".to_owned()));
-            }
-            db.close().await?;
-            Ok(())
+            close_sound(db, &found).await
         });
         told(outcome, "at the end")
     }
@@ -293,6 +284,20 @@ impl Writers {
     pub(super) fn report(&self) -> Report {
         self.ledger.lock().report.clone()
     }
+}
+
+/// Compacts, verifies and closes a database that showed `found`, and does so after.
+pub(super) async fn close_sound(db: Db, found: &Found) -> Result<(), Stop> {
+    db.compact().await?;
+    let report = db.verify().await?;
+    if !report.damage.is_empty() {
+        return Err(Stop::Violation(format!("it is damaged: {}", report.damage.join("; "))));
+    }
+    if contents(&db).await? != *found {
+        return Err(Stop::Violation("a compaction changes what it shows".to_owned()));
+    }
+    db.close().await?;
+    Ok(())
 }
 
 /// What a process came to that ran to its end.

@@ -21,7 +21,7 @@ use tombolo_storage::ObjectStore;
 use tombolo_storage::layer::fault::{Fault, FaultObjectStore, FaultPlan, Rule};
 
 use super::cast::Cast;
-use super::chain::{Found, Ledger, Next, OF_STREAMS, contents, contents_at, told};
+use super::chain::{Found, Ledger, Next, OF_STREAMS, close_sound, contents, contents_at, told};
 use super::contest::{Stop, TROUBLES};
 use super::{Run, guarded, mix};
 use crate::failure::{Failure, Report, Violation};
@@ -299,16 +299,7 @@ fn finish(shared: &Shared, last: &Process) -> Result<(), Violation> {
         let db = shared.builder(&inside).open().await?;
         let found = contents(&db).await?;
         shared.holds("the database", &found, &shared.durable())?;
-        db.compact().await?;
-        let report = db.verify().await?;
-        if !report.damage.is_empty() {
-            return Err(Stop::Violation(format!("it is damaged: {}", report.damage.join("; "))));
-        }
-        if contents(&db).await? != found {
-            return Err(Stop::Violation("a compaction changes what it shows".to_owned()));
-        }
-        db.close().await?;
-        Ok(())
+        close_sound(db, &found).await
     });
     told(outcome, "at the end")
 }
